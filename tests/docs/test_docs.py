@@ -45,6 +45,7 @@ def test_commands_shown_are_commands_we_have(page: str) -> None:
             assert child is not None, f"{page}: {shlex.join(words)}"
             command = child
         known = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
+        known -= {one for parameter in command.params for one in getattr(parameter, "old", ())}
         for word in rest:
             if word == "--" or word.startswith("python"):
                 break

@@ -53,7 +53,7 @@ class PairPlan:
     window: int = 64
     """Messages under way at once, for rates; of large ones fewer (``window_of``)."""
     both_ways: bool = False
-    """Also measure both directions at once."""
+    "Also measure both directions at the same time."
     pair_seconds: float = 5.0
     """What one pair may take."""
     one_at_a_time: bool = False

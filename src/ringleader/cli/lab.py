@@ -33,7 +33,7 @@ from ringleader.lab.spec import (
 from ringleader.lab.steps import Phase, script
 from ringleader.option_fields import argument, flag, group, many, option, spellings_set
 
-_DRY_RUN = "Print, as a shell script, what would be done."
+_DRY_RUN = "Print what would be done as a shell script, and stop."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,9 @@ class LabOptions:
     """A lab that there is."""
 
     name: str | None = option(
-        "Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
-        *("--name", "--lab-name"),
+        "Name of the lab. [default: RINGLEADER_LAB, else `lab`, else the only one that exists]",
+        "--lab-name",
+        old=("--name",),
         envvar=saved_state.VARIABLE,
         metavar="NAME",
     )
@@ -60,7 +61,7 @@ class SlowOptions(HostOptions):
     """The options of ``lab slow``."""
 
     limit: SlowLink = group(SlowLink)
-    off: bool = flag("Give the link the rates of `lab up` back, both ways.")
+    off: bool = flag("Restore the rates of `lab up` in both directions.")
     dry_run: bool = flag(_DRY_RUN)
     faults: tuple[Fault, ...] = ()
 
@@ -92,9 +93,12 @@ def slow(options: SlowOptions) -> None:
 
 
 _FAULTS: dict[str, tuple[Callable[[Lab, LabHost], None], str]] = {
-    "cut": (hosts.cut, "Cut a host's link: its peers see silence, as with a pulled cable behind a switch."),
-    "heal": (hosts.heal, "Mend a host's link, and start the host again where it was killed."),
-    "kill": (hosts.kill, "Kill every process on a host, its sshd included."),
+    "cut": (
+        hosts.cut,
+        "Cut a host's link: its peers get no answer, as if a cable behind a switch was pulled.",
+    ),
+    "heal": (hosts.heal, "Repair a host's link; restart the host if it was killed."),
+    "kill": (hosts.kill, "Kill every process on a host, including sshd."),
 }
 
 
@@ -122,21 +126,26 @@ class UpOptions:
     """The options of ``lab up``, as they were written."""
 
     spec: LabSpec = group(LabSpec)
-    subnet: str | None = option("Private network; by default the first free 10.213.x.0/24.", after="ssh_port")
-    root: str | None = option("Root file system of the hosts: the tree of an unpacked image.", metavar="DIR")
-    bind: tuple[str, ...] = many("With --root: also this of the machine.", metavar="SRC:DST[:ro]")
-    rdma: bool = flag("Hosts are emulated machines (QEMU) with Soft-RoCE: real verbs.")
+    subnet: str | None = option("Private network. [default: the first free 10.213.x.0/24]", after="ssh_port")
+    root: str | None = option("Root file system of the hosts: an unpacked image.", metavar="DIR")
+    mount: tuple[str, ...] = many(
+        "With --root: mount a path of the machine on every host; may be given again.",
+        old=("--bind",),
+        metavar="SRC:DST[:ro]",
+    )
+    rdma: bool = flag("Make the hosts emulated machines (QEMU) with Soft-RoCE: real verbs.")
     kernel: str | None = option(
-        "With --rdma: where a kernel's package is unpacked. [default: /]", metavar="DIR"
+        "With --rdma: directory with an unpacked kernel package. [default: /]", metavar="DIR"
     )
     name: str = option(
-        "Tells several labs apart.",
-        *("--name", "--lab-name"),
+        "Name of the lab.",
+        "--lab-name",
+        old=("--name",),
         default=DEFAULT_NAME,
         envvar=saved_state.VARIABLE,
         metavar="NAME",
     )
-    replace: bool = flag("Take a lab of that name down first.", *REPLACE)
+    replace: bool = flag("First remove a lab of that name.", **REPLACE)
     dry_run: bool = flag(_DRY_RUN)
     faults: tuple[Fault, ...] = ()
 
@@ -170,7 +179,7 @@ def _spec(options: UpOptions) -> LabSpec:
     """Return what was asked for; RequestError with everything that is wrong with it."""
     present = _spec_of_present(options.name)
     place = directory_of(options.name, str(saved_state.ROOT))
-    tree, faults = rootfs_of_options(options.root, options.bind, lab_directory=place)
+    tree, faults = rootfs_of_options(options.root, options.mount, lab_directory=place)
     port = options.spec.ssh_port
     if not any(fault.where == "--ssh-port" for fault in options.faults):
         faults = [*requirements.port_faults(port), *faults]
@@ -229,7 +238,7 @@ def _report_up(made: lifecycle.Made) -> None:
 class DownOptions(LabOptions):
     """The options of ``lab down``."""
 
-    all: bool = flag("All labs of this machine.")
+    all: bool = flag("Remove all labs of this machine.")
     dry_run: bool = flag(_DRY_RUN)
 
 
@@ -251,8 +260,8 @@ class StatusOptions(LabOptions):
     """The options of ``lab status``."""
 
     json: JsonOptions = group(JsonOptions)
-    hostfile: bool = flag("Print the hostfile's path only.")
-    ssh_config: bool = flag("Print the ssh configuration's path only.")
+    hostfile: bool = flag("Print only the path of the hostfile.")
+    ssh_config: bool = flag("Print only the path of the ssh configuration.")
 
 
 def status(options: StatusOptions) -> None:
@@ -298,7 +307,7 @@ def shell(options: HostOptions) -> None:
 class ExecOptions(LabOptions):
     """The options of ``lab exec``."""
 
-    all: bool = flag("On all hosts side by side, each line with its host.")
+    all: bool = flag("Run it on all hosts in parallel; each line of output names its host.")
     words: tuple[str, ...] = argument("[HOST] -- COMMAND…", default=(), command=True)
 
 

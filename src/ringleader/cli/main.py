@@ -151,7 +151,7 @@ ringleader.params += [
         expose_value=False,
         allow_from_autoenv=False,
         callback=choose_file,
-        help="Take defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
+        help="Read defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
     ),
     click.Option(
         ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."
@@ -161,7 +161,7 @@ ringleader.params += [
         is_flag=True,
         is_eager=True,  # known when --version is processed, in whichever order the two are written
         allow_from_autoenv=False,
-        help="With --version: show what has run on a GPU, too.",
+        help="With --version: also show what has run on a GPU.",
     ),
 ]
 

@@ -241,15 +241,15 @@ def words_of(ctx: click.Context) -> tuple[str, ...]:
 
 
 def configurable(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command that can be set, by the key that sets them."""
-    return {
-        one.name: one
-        for one in command.params
-        if isinstance(one, click.Option)
-        and one.expose_value
-        and not one.hidden
-        and one.name in {word.lstrip("-").replace("-", "_") for word in one.opts}
-    }
+    """Return the options of a command that can be set, by each key that sets them: old spellings too."""
+    options = [one for one in command.params if isinstance(one, click.Option) and one.expose_value]
+    keys = [{word.lstrip("-").replace("-", "_") for word in one.opts} for one in options]
+    old = {key: one for one, found in zip(options, keys, strict=True) for key in found & _old_keys(one)}
+    return old | {one.name: one for one, found in zip(options, keys, strict=True) if one.name in found}
+
+
+def _old_keys(option: click.Option) -> set[str]:
+    return {word.lstrip("-").replace("-", "_") for word in getattr(option, "old", ()) if len(word) > 2}
 
 
 def project_file() -> Path | None:
@@ -282,7 +282,9 @@ def _read(
     where = place if rank == VARIABLE else f"{place} {key.replace('_', '-')}"
     option = options.get(key)
     if option is None:
-        names = [one.replace("_", "-") for one in options]
+        names = [
+            one.replace("_", "-") for one, found in options.items() if one == found.name and not found.hidden
+        ]
         what = f"ringleader {' '.join(words)} has no option --{key.replace('_', '-')}"
         raise RequestError(what, where=where, hint=did_you_mean(key.replace("_", "-"), names))
     from ringleader.option_fields import WrongValueError  # few calls have a setting
@@ -295,7 +297,7 @@ def _read(
     except click.UsageError as error:
         raise RequestError(error.message.rstrip("."), where=where) from None
     kept: object = tuple(texts) if _is_many(option) else converted[0] if option.is_flag else texts[0]
-    return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
+    return Setting(command=words, option=option.name or key, value=kept, rank=rank, origin=place)
 
 
 def _check_owned(setting: Setting, path: Path, owner: str) -> None:

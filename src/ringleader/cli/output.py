@@ -21,12 +21,12 @@ class JsonOptions:
     """Where a result goes as JSON: to standard output in place of the text for people, or to a file too."""
 
     json: bool = flag("Print JSON.")
-    json_file: str | None = option("Write the JSON to a file, too, over what is in it.", metavar="FILE")
+    json_file: str | None = option("Also write the JSON to FILE (overwrites).", metavar="FILE")
 
 
 OF_A_JOB = {
-    "json": "Print the outcome as JSON; what the job prints goes to standard error.",
-    "json_file": "Write the outcome to a file as JSON, over what is in it.",
+    "json": "Print the outcome as JSON; the job's output goes to standard error.",
+    "json_file": "Also write the outcome to FILE as JSON (overwrites).",
 }
 """What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
 

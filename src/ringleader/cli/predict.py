@@ -174,40 +174,50 @@ class PredictOptions:
 
     source: str | None = argument("[PROFILE|RUN]", default=None)
     model: str | None = option(
-        "A model by name: resnet-50, vgg-16, bert-large, …",
+        "A known model: resnet-50, vgg-16, bert-large, …",
         metavar="NAME",
         read=_called(models.NAMES, "model", "models"),
     )
     rate: float | None = option("Samples per second of one rank.", **_AMOUNT)
-    batch: float | None = option("Samples of a step of one rank.", **_AMOUNT)
-    gradients: float | None = option("Bytes of all gradients (float32).", **_AMOUNT)
+    batch: float | None = option("Samples per step of one rank.", **_AMOUNT)
+    gradients: float | None = option("Size of all gradients in bytes (float32).", **_AMOUNT)
     network: str | None = option(
-        "Between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … "
-        "Default: 25gbe-tcp, with the bandwidth of measured points.",
+        "Network between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … [default: 25gbe-tcp, "
+        "with the measured bandwidth if there is one]",
         metavar="NAME",
         read=_BETWEEN,
     )
     within: str = option(
-        "Within a host: pcie, nvlink, nvswitch, shared-memory.",
+        "Link within a host: pcie, nvlink, nvswitch, shared-memory.",
         default="pcie",
         metavar="NAME",
         read=_called(WITHIN, "link", "within a host"),
     )
-    ports: int = option("Ports of each host.", default=1, metavar="N", least=1, most=64, wrong=BEYOND)
+    ports: int = option("Network ports per host.", default=1, metavar="N", least=1, most=64, wrong=BEYOND)
     curve: str | None = option(
-        "As measured: a run of bench p2p or allreduce, or lines of bytes and seconds of a message.",
+        "Measured times to use: a run of bench p2p or allreduce, or a file with a message's bytes and "
+        "seconds per line.",
         metavar="FILE",
     )
     ranks: tuple[int, ...] | None = option(
-        "Sizes. Default: one rank, one host, two, four, …", metavar="N,N,…", read=_ranks, multiple=False
+        "Numbers of ranks. [default: one rank, one host, two hosts, four hosts, …]",
+        metavar="N,N,…",
+        read=_ranks,
+        multiple=False,
     )
     setup: Mapping[str, Any] = group(Setup, given=True)
-    until: float | None = option("At which size efficiency falls under it: 0.9.", metavar="PART", **_PART)
-    what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME", read=_BETWEEN)
-    from_specifications: bool = flag(
-        "Also sizes beyond four times the largest measured one, from stated numbers."
+    until: float | None = option(
+        "Find the size at which efficiency falls below this fraction: 0.9.", metavar="FRACTION", **_PART
     )
-    format: str = option("How to print it.", default="table", choices=("table", "markdown", "json"))
+    what_if: tuple[str, ...] = many(
+        "Another network to compare with; may be given again.", metavar="NAME", read=_BETWEEN
+    )
+    from_specifications: bool = flag(
+        "Also predict sizes beyond four times the largest measured one, from specifications."
+    )
+    format: str = option(
+        "How to print it.", default="table", choices=("table", "markdown"), old_choices=("json",)
+    )
     json: JsonOptions = group(JsonOptions)
     faults: tuple[Fault, ...] = ()
 

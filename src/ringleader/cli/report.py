@@ -27,7 +27,7 @@ from ringleader.report.number_format import plural
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
 from ringleader.report.regression_guard import Guard, judge
-from ringleader.report.text import FORMATS, comparison_text, runs_text
+from ringleader.report.text import comparison_text, runs_text
 from ringleader.scaling import Run
 from ringleader.text_files import write_text
 
@@ -157,25 +157,28 @@ class ReportOptions:
     """The options, as they were written."""
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
-    format: str | None = option("How to render it. [default: table]", choices=(*FORMATS, "html"))
+    format: str | None = option(
+        "How to print it. [default: table]", choices=("table", "markdown", "html"), old_choices=("json",)
+    )
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
         "Write to a file instead of standard output.", "-o", "--output", called="-o", metavar="FILE"
     )
-    replace: bool = flag("Let -o write over a file.", *REPLACE)
+    replace: bool = flag("Overwrite the file of -o.", **REPLACE)
     against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
     fail_below: float | None = option(
-        "Exit with 1 where RUN is surely below this part of BASELINE (0.9), failed, or lacks numbers of it.",
+        "Exit with 1 if RUN is significantly below this fraction of BASELINE (0.9), has failed, or lacks "
+        "some of its numbers.",
         metavar="RATIO",
         above=0,
         wrong="{} is not a number above 0",
         unreadable="is not a number above 0",
         hint="0.9",
     )
-    allow_missing: bool = flag("Let --fail-below pass where RUN lacks numbers.")
-    serve: bool = flag("Show the page at a local address; it follows its runs.")
+    allow_missing: bool = flag("Do not fail because RUN lacks some of BASELINE's numbers.")
+    serve: bool = flag("Serve the page at a local address; it is updated when its runs change.")
     port: int | None = option(
-        "For --serve. [default: a free one]",
+        "Port of --serve. [default: a free one]",
         metavar="N",
         least=0,
         most=65535,

@@ -58,7 +58,7 @@ class Task:
     """Run the self-test in the image; it must have one (``Image.test``). So must it for ``sbom``."""
     sbom: bool = False
     seconds: float = 21600.0
-    """What the builder may take."""
+    "Time limit for the builder."
 
     def argv(self, directory: str = "BUILD") -> tuple[str, ...]:
         """Return the builder's command line for a directory that ``made`` has made."""

@@ -73,7 +73,7 @@ class Network:
     within: Link
     """Between ranks of one host."""
     ports: int = 1
-    """Ports of each host."""
+    "Network ports per host."
     note: str = ""
 
 

@@ -37,27 +37,29 @@ class Setup:
 
     network: Network
     per_host: int = option(
-        "Ranks on each host. Default: as measured, else 8.", default=1, least=1, most=1024, **_COUNT
+        "Ranks per host. [default: as measured, else 8]", default=1, least=1, most=1024, **_COUNT
     )
     algorithm: str = option(
-        "How gradients are summed; engine: Ringleader's, in the memory of CPUs.",
+        "How gradients are reduced; engine: by Ringleader's engine in CPU memory.",
         default="hierarchical",
         choices=ALGORITHMS,
     )
-    wire: str = option("Type of the numbers that travel.", default="fp32", choices=tuple(WIRE_BYTES))
+    wire: str = option("Type in which gradients are sent.", default="fp32", choices=tuple(WIRE_BYTES))
     straggler: float = option(
-        "Standard deviation of a rank's step, in parts of it.",
+        "Standard deviation of a rank's step time, as a fraction of it.",
         default=STRAGGLER,
-        metavar="PART",
+        metavar="FRACTION",
         most=1,
         **_FROM_ZERO,
     )
     fixed: float = option(
-        "What each update costs on several ranks.", default=0.0, metavar="SECONDS", most=1e6, **_FROM_ZERO
+        "Fixed cost of each update on several ranks.", default=0.0, metavar="SECONDS", most=1e6, **_FROM_ZERO
     )
     """Agreement, launches."""
-    micro_steps: int = option("Backward passes of an update.", default=1, least=1, most=1_000_000, **_COUNT)
-    overlap: bool = flag("The exchange begins after backward.", "--no-overlap", default=True, negated=True)
+    micro_steps: int = option("Backward passes per update.", default=1, least=1, most=1_000_000, **_COUNT)
+    overlap: bool = flag(
+        "Start the exchange only after the backward pass.", "--no-overlap", default=True, negated=True
+    )
     fusion_bytes: int = FUSION_BYTES
     sharing: float = 1.0
     """Rate of a rank on a full host in parts of its rate alone there, without any exchange."""
@@ -66,14 +68,14 @@ class Setup:
     all_reduce: MeasuredAllReduce | None = None
     """What was measured of an all-reduce; it counts in place of the algorithm's formula."""
     servers: int = option(
-        "Parameter servers. Default: one on each host.",
+        "Number of parameter servers. [default: one per host]",
         default=0,
         metavar="N",
         most=MOST_RANKS,
         after="algorithm",
         **_FROM_ZERO,
     )
-    servers_apart: bool = flag("Parameter servers have hosts of their own.", after="servers")
+    servers_apart: bool = flag("Put parameter servers on separate hosts.", after="servers")
 
 
 @dataclass(frozen=True, kw_only=True)

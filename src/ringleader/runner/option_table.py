@@ -109,7 +109,7 @@ class HorovodrunOptions:
         "Interfaces for start-up and for the ranks' traffic; may be given again.",
     )
 
-    ssh_port: int | None = _option("-p --ssh-port PORT", "Port of every host's sshd.")
+    ssh_port: int | None = _option("-p --ssh-port PORT", "Port of sshd on every host.")
     ssh_identity_file: str | None = _option("-i --ssh-identity-file FILE", "Private key for ssh.")
     accept_new_host_keys: bool | None = _option(
         "", "Ringleader's own: take host keys that are not known yet; a changed key is still refused."

@@ -81,11 +81,14 @@ class CollectiveOptions:
         hint="write 2 or more",
     )
     stepbytes: Size | None = option(
-        "Or each size is so many bytes more.", *("-i", "--stepbytes"), metavar="SIZE", read=_SIZE
+        "Instead of -f: each size is this many bytes larger than the one before.",
+        *("-i", "--stepbytes"),
+        metavar="SIZE",
+        read=_SIZE,
     )
     plan: Mapping[str, Any] = group(CollectivePlan, given=True)
     from_file: str | None = option(
-        "Measure nothing: read and keep what nccl-tests printed, or wrote with -J (-: stdin).", metavar="FILE"
+        "Do not measure: store results that nccl-tests printed or wrote with -J (-: stdin).", metavar="FILE"
     )
     shared: BenchOptions = group(BenchOptions)
 

@@ -49,30 +49,30 @@ MOST_RANKS = 4096
 class PairOptions:
     """The options, as they were written."""
 
-    min_bytes: Size = option(
+    minbytes: Size = option(
         "Smallest message: bytes, or 64K, 8M.",
-        *("-b", "--min-bytes"),
+        *("-b", "--minbytes"),
         called="-b",
         default=Size("1"),
-        old=("--minbytes",),
+        old=("--min-bytes",),
         metavar="SIZE",
         read=_SIZE,
     )
-    max_bytes: Size = option(
+    maxbytes: Size = option(
         "Largest message.",
-        *("-e", "--max-bytes"),
+        *("-e", "--maxbytes"),
         called="-e",
         default=Size("64M"),
-        old=("--maxbytes",),
+        old=("--max-bytes",),
         metavar="SIZE",
         read=_SIZE,
     )
-    factor: int = option(
-        "Each size is so many times the one before.",
-        *("-f", "--factor"),
+    stepfactor: int = option(
+        "Each size is N times the one before.",
+        *("-f", "--stepfactor"),
         called="-f",
         default=2,
-        old=("--stepfactor",),
+        old=("--factor",),
         metavar="N",
         least=2,
         wrong="'{}' is not a factor between sizes",
@@ -80,46 +80,45 @@ class PairOptions:
         hint="write a whole number above 1",
     )
     window: int = option(
-        "Messages under way at once for rates; of large ones fewer, 64 MiB together.",
+        "Messages in flight when rates are measured, at most 64 MiB together.",
         default=64,
         metavar="N",
         least=1,
         most=4096,
         wrong="{} messages at once",
     )
-    bidirectional: bool = flag("Also measure both directions at once.")
+    bidirectional: bool = flag("Also measure both directions at the same time.")
     seconds: float = option(
-        "Time for all pairs together, shared out among pairs and sizes; the start comes on top.",
+        "Time to measure all pairs and sizes, without startup.",
         default=20,
-        metavar="N",
         above=0,
         most=86400,
         unit="seconds",
     )
-    memory: str = option("Where the messages lie.", default="host", metavar="host|cuda", choices=MEMORIES)
+    memory: str = option("Memory of the messages.", default="host", metavar="host|cuda", choices=MEMORIES)
     ranks: frozenset[int] | None = option(
-        "Measure between these ranks only. [default: all; one on each host]",
+        "Measure only between these ranks. [default: all, one per host]",
         metavar="0,1,4|0-3",
         read=read_ranks,
     )
     per_host: int | None = option(
-        "N ranks on each host. [default: 1; of one host 2]",
+        "Ranks per host. [default: 1; 2 on a single host]",
         metavar="N",
         least=1,
         most=MOST_RANKS,
         wrong="{} ranks on each host",
     )
     program: str | None = option(
-        "Run this installed program instead: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
+        "Measure with this installed program: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
         "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
         metavar="NAME",
     )
     rdma_port: str | None = option(
-        "RDMA port that perftest and ucx_perftest use. [default: the first one that is active]",
+        "RDMA port for perftest and ucx_perftest. [default: the first active one]",
         metavar="mlx5_0[:1]",
     )
     from_file: str | None = option(
-        "Measure nothing: read and keep what such programs printed (-: stdin).", metavar="FILE"
+        "Do not measure: store results that such programs printed (-: stdin).", metavar="FILE"
     )
     shared: BenchOptions = group(BenchOptions)
 
@@ -137,9 +136,9 @@ class _Ranks:
 def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> PairRequest:
     """Return what was asked for; everything wrong is added to ``faults``."""
     sizes = message_sizes(
-        options.min_bytes,
-        options.max_bytes,
-        factor=options.factor,
+        options.minbytes,
+        options.maxbytes,
+        factor=options.stepfactor,
         options=("-b", "-e"),
         faults=faults.found,
     )
@@ -320,7 +319,7 @@ def _plan_text(asked: PairRequest) -> str:
 
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
-    sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
+    sizes = ("-b", options.minbytes, "-e", options.maxbytes, "-f", options.factor)
     return (
         "bench",
         "p2p",

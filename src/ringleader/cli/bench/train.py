@@ -223,7 +223,7 @@ class TrainOptions:
 
     plan: Mapping[str, Any] = group(TrainingPlan, given=True)
     format: str = option(
-        "Our table, or the lines of tf_cnn_benchmarks by rank 0 for the first arm.",
+        "Print our table, or rank 0's results of the first variant as tf_cnn_benchmarks prints them.",
         default=TABLE,
         metavar=f"{TABLE}|{TF_CNN}",
         choices=(TABLE, TF_CNN),

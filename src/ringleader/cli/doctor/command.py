@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",
     "choices": (*PLACES, "kubernetes"),
-    "help": "Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
+    "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
 }
 
 
@@ -50,10 +50,11 @@ class NodeOptions:
     """Options of ``--on kubernetes``."""
 
     nodes: str | None = option(
-        "With --on kubernetes: nodes that have this label. [default: all nodes]", metavar="LABEL[=VALUE]"
+        "With --on kubernetes: only nodes with this label. [default: all nodes]", metavar="LABEL[=VALUE]"
     )
     pod_image: str | None = option(
-        "With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
+        "With --on kubernetes: read facts on each node by a Pod of this image, which must contain "
+        "Ringleader.",
         metavar="IMAGE",
     )
     nics: NicOptions = group(NicOptions, of="nodes")
@@ -73,39 +74,38 @@ EXCLUSIVE = {
 class DoctorOptions:
     """The options of ``doctor``."""
 
-    verbose: bool = flag("Show also what passed and what could not be judged.", "-v", "--verbose")
-    facts: bool = flag("Print what was read, as JSON, and judge nothing.")
+    verbose: bool = flag("Also show checks that passed or could not be made.", "-v", "--verbose")
+    facts: bool = flag("Print the facts as JSON, without checking them.")
     facts_from: tuple[str, ...] = many(
-        "Judge facts that --facts has printed, here or elsewhere; several files are compared.", metavar="FILE"
+        "Check facts that --facts printed, here or elsewhere; several hosts are compared.", metavar="FILE"
     )
     since: str | None = option(
-        "Judge counters by what they grew since these facts of the same hosts, which --facts has printed.",
+        "Check how much counters have grown since these facts of the same hosts (printed by --facts).",
         metavar="FILE",
     )
-    expect: str | None = option("Hold every host against this profile: what it must have.", metavar="FILE")
+    expect: str | None = option("Compare every host with this profile of what it must have.", metavar="FILE")
     write_expect: str | None = option(
         "Write a profile of this host, or of the first of several.", metavar="FILE"
     )
-    force: bool = flag("Let --write-expect replace a file.", *REPLACE)
+    replace: bool = flag("Overwrite the file of --write-expect.", **REPLACE)
     active: bool = flag(
-        "Measure, too: rates and latencies between the hosts, and how fast their ranks compute."
+        "Also measure rates and latencies between the hosts, and how fast their ranks compute."
     )
     active_seconds: float = option(
-        "What the measurements of --active may take together.",
+        "Time limit for the measurements of --active.",
         default=30,
         **SECONDS,
     )
     active_port: str | None = option(
-        "With --active: measure this RDMA port only. [default: every active port]", metavar="mlx5_0[:1]"
+        "With --active: measure only this RDMA port. [default: every active port]", metavar="mlx5_0[:1]"
     )
-    image: bool = flag(
-        "Test the image that this container was made of, or this machine: load and start things."
-    )
+    image: bool = flag("Test the image of this container, or this machine: load libraries, start programs.")
     sbom: str | None = option(
-        "Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
+        "Write the list of installed packages as CycloneDX JSON (-: print it). Without --image, nothing "
+        "is checked.",
         metavar="FILE",
     )
-    timeout: float = option("What everything may take together.", default=300, **SECONDS)
+    timeout: float = option("Time limit for everything.", default=300, **SECONDS)
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions, changed={"on": _ON})
     job: Job = group(Job, of="hosts")
@@ -156,7 +156,7 @@ class DoctorOptions:
         found += [Fault(where=word, what=what, hint=hint) for word in words]
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
-        if self.force and self.write_expect is None:
+        if self.replace and self.write_expect is None:
             found.append(Fault(where="--replace", what="means nothing without --write-expect"))
         return found
 
@@ -332,7 +332,7 @@ async def _read(
     "doctor",
     DoctorOptions,
     everyday=(
-        "verbose facts facts_from since expect write_expect force active image sbom timeout json json_file "
+        "verbose facts facts_from since expect write_expect replace active image sbom timeout json json_file "
         "hosts hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
     ),
     overridden=overridden,
@@ -383,7 +383,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
 def check_hosts(options: DoctorOptions, result: Result) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
     if options.write_expect is not None:
-        stored_facts.check_new(options.write_expect, force=options.force)
+        stored_facts.check_new(options.write_expect, force=options.replace)
     profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
     read = reading(options)
     for text in read.warnings:

@@ -80,21 +80,25 @@ class ImageOptions:
 
     recipe: str = recipe_argument()
     how: BuildOptions = group(BuildOptions)
-    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"], after="tag")
+    builder: str | None = option(
+        "Program to build with. [default: the first of them that works]",
+        choices=["buildah", "podman", "docker"],
+        after="tag",
+    )
     storage_driver: str = option(
-        "Of buildah and podman: overlay, vfs.",
+        "Storage driver of buildah or podman: overlay, vfs.",
         default="",
         read=driver_name,
         metavar="NAME",
         after="isolation",
     )
     no_check: bool = flag(NO_CHECK)
-    test: bool = flag("Run the self-test in the image; it must pass.")
+    test: bool = flag("Run the self-test in the image; fail if it fails.")
     sbom: str | None = option(
-        "Write the list of the image's packages, CycloneDX JSON; - prints it.", metavar="FILE"
+        "Write the list of the image's packages as CycloneDX JSON (-: print it).", metavar="FILE"
     )
-    timeout: float = option("What the builder may take.", default=21600, **SECONDS)
-    dry_run: bool = flag("Print context, Dockerfile and the builder's command.")
+    timeout: float = option("Time limit for the builder.", default=21600, **SECONDS)
+    dry_run: bool = flag("Print the context, the Dockerfile and the builder's command, and stop.")
     json: JsonOptions = group(JsonOptions)
     changes: RecipeOptions = group(RecipeOptions)
 

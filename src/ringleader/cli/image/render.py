@@ -38,10 +38,10 @@ class LockOptions:
     output: str | None = option(
         "Write to a file. [default: standard output]", "-o", "--output", metavar="FILE"
     )
-    platform: str = option("[default: linux/amd64]", default="", metavar="OS/ARCH")
-    timeout: float = option("What pip may take.", default=600, **SECONDS)
+    platform: str = option("Platform of the packages. [default: linux/amd64]", default="", metavar="OS/ARCH")
+    timeout: float = option("Time limit for pip.", default=600, **SECONDS)
     no_check: bool = flag(NO_CHECK)
-    dry_run: bool = flag("Print pip's command and ask nothing.")
+    dry_run: bool = flag("Print pip's command, and stop.")
     changes: RecipeOptions = group(RecipeOptions)
 
 

@@ -113,15 +113,15 @@ class CheckOptions:
 
     recipes: tuple[str, ...] = argument("[PROFILE|FILE]…", default=(), shell_complete=complete_recipe)
     recipe: RecipeOptions = group(RecipeOptions)
-    gpu: tuple[str, ...] = many("A GPU it must run on: h100. Again for more.", metavar="NAME")
-    driver: str = option("The hosts' NVIDIA driver: 535.129.", default="", metavar="VERSION")
+    gpu: tuple[str, ...] = many("GPU that the image must run on: h100; may be given again.", metavar="NAME")
+    driver: str = option("NVIDIA driver of the hosts: 535.129.", default="", metavar="VERSION")
     network: str = option(
-        "What joins the hosts: infiniband, roce, efa, erdma or tcp.",
+        "Network between hosts: infiniband, roce, efa, erdma or tcp.",
         default="",
         choices=["", "infiniband", "roce", "efa", "erdma", "tcp"],
         metavar="NAME",
     )
-    strict: bool = flag("Exit code 2 also for historical images that cannot be built today.")
+    strict: bool = flag("Also exit with 2 for historical images that cannot be built today.")
     json: JsonOptions = group(JsonOptions)
 
 
@@ -210,7 +210,7 @@ class SolveOptions:
     """The options, as they were written."""
 
     constraints: tuple[str, ...] = argument("CONSTRAINT…", default=())
-    recipe: bool = flag("Print a recipe: TOML for the other commands.")
+    recipe: bool = flag("Print a recipe (TOML) for the other commands.")
     json: JsonOptions = group(JsonOptions)
 
 

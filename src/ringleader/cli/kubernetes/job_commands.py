@@ -39,9 +39,9 @@ class StatusOptions:
     """The options, as they were written."""
 
     watch: bool = flag(
-        "Go on: a new line for each change, with --json an object. Ends by Ctrl-C.", "-w", "--watch"
+        "Keep watching: print a line (with --json, an object) for each change, until Ctrl-C.", "-w", "--watch"
     )
-    all_namespaces: bool = flag("Jobs of all namespaces.", "-A", "--all-namespaces")
+    all_namespaces: bool = flag("Show jobs of all namespaces.", "-A", "--all-namespaces")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
     job: str | None = argument("[JOB]", default=None)
@@ -199,13 +199,15 @@ LOOK_AGAIN = 0.5
 class LogsOptions:
     """The options, as they were written."""
 
-    follow: bool = flag("Wait for it, and go on until its end.", "-f", "--follow")
+    follow: bool = flag("Wait for the log, and follow it to its end.", "-f", "--follow")
     worker: int | None = option(
-        "Of this worker, counted from 0. [default: the launcher]", metavar="I", least=0, wrong=LEAST
+        "Log of this worker, counted from 0. [default: the launcher's]", metavar="I", least=0, wrong=LEAST
     )
-    tail: int | None = option("The last N lines only.", metavar="N", least=0, wrong=LEAST)
-    previous: bool = flag("Of the container's run before the present one.")
-    container: str | None = option("[default: the one that runs the job]", metavar="NAME")
+    tail: int | None = option("Only the last N lines.", metavar="N", least=0, wrong=LEAST)
+    previous: bool = flag("Log of the container's previous run.")
+    container: str | None = option(
+        "Container of the Pod. [default: the one that runs the job]", metavar="NAME"
+    )
     cluster: ClusterOptions = group(ClusterOptions)
     job: str = argument("JOB")
     faults: tuple[Fault, ...] = ()
@@ -291,9 +293,9 @@ class DeleteOptions:
 
     no_wait: bool = flag("Do not wait until the Pods are gone.")
     timeout: float = option(
-        "Wait so long for them. [default: 60]", default=60.0, metavar="SECONDS", unit="seconds"
+        "Time to wait for the Pods. [default: 60]", default=60.0, metavar="SECONDS", unit="seconds"
     )
-    dry_run: bool = flag("Say what would be deleted.")
+    dry_run: bool = flag("Print what would be deleted, and stop.")
     cluster: ClusterOptions = group(ClusterOptions)
     jobs: tuple[str, ...] = argument("JOB...")
 

@@ -135,7 +135,7 @@ def request_of(
     request = JobRequest(**(vars(pods) | vars(policy) | worked_out))
     paths = [mount["mountPath"] for _, mount in request.mounts]
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
-        faults.add("--volume", f"two volumes are mounted at {path}")
+        faults.add("--mount", f"two volumes are mounted at {path}")
     return _with_nics(request, pods, faults)
 
 

@@ -203,12 +203,12 @@ class SubmitOptions:
     """The options of ``submit``."""
 
     on: Literal["kubernetes", "pods"] = option(
-        "pods: no operator and no MPIJob are needed; the job is made here and cleaned up here.",
+        "pods: without an operator and MPIJobs; this command creates the Pods and cleans up.",
         default="kubernetes",
         metavar="kubernetes|pods",
         choices=("kubernetes", "pods"),
     )
-    convert: bool = flag("Take manifests of v1alpha1, v1alpha2 and v1 too.")
+    convert: bool = flag("Accept manifests of v1alpha1, v1alpha2 and v1 too.")
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions)
     job: JobOptions = group(JobOptions, changed={"command": {"metavar": "FILE|COMMAND..."}})
@@ -223,8 +223,8 @@ class SubmitOptions:
         *(part.parameter for part in parts(ElasticOptions)),
     ),
     everyday=(
-        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus "
-        "cpu memory rdma claim volume queue"
+        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image job_name "
+        "gpus cpu memory rdma mount queue"
     ),
     no_args_is_help=True,
 )

@@ -141,30 +141,30 @@ class ComposeOptions:
 
     request: ComposeRequest = group(ComposeRequest)
     hosts: tuple[str, ...] = many(
-        "One container on each of these hosts, with so many slots; mpihead is on the first.",
+        "Run one container on each of these hosts, with this many slots; mpihead is on the first.",
         metavar="h1:8,h2:8",
         after="np",
     )
     mount: tuple[str, ...] = many(
-        "A path of the host that every container sees; may be given again.",
+        "Mount a path of the host in every container; may be given again.",
         metavar="SRC:DST[:ro]",
-        after="name",
+        after="project_name",
     )
     env: tuple[str, ...] = many(
-        "Variable of the containers and of every session in them; may be given again.",
+        "Set a variable in the containers and in every session in them; may be given again.",
         "-x",
-        "--env",
+        old=("--env",),
         metavar="NAME[=VALUE]",
         after="mount",
     )
     output: str | None = option(
-        "Write the application there, with new keys. Otherwise the compose file is printed.",
+        "Write the application to this directory, with new keys. [default: print the compose file]",
         "-o",
         "--output",
         metavar="DIR",
     )
-    replace: bool = flag("Write over an application in DIR, with new keys.", *REPLACE)
-    dry_run: bool = flag("With -o: print the compose file, write nothing.")
+    replace: bool = flag("Overwrite an application in DIR; draws new keys.", **REPLACE)
+    dry_run: bool = flag("With -o: print the compose file without writing anything.")
     json: JsonOptions = group(JsonOptions)
     faults: tuple[Fault, ...] = ()
 
@@ -172,7 +172,7 @@ class ComposeOptions:
 def request_of(options: ComposeOptions, environ: Mapping[str, str]) -> ComposeRequest:
     """Return what was asked for; what is wrong with the words is in its ``faults``."""
     faults = list(options.faults)
-    variables = parse_assignments(options.env, environ, "--env")
+    variables = parse_assignments(options.env, environ)
     return replace(
         options.request,
         hosts=_hosts(options.hosts, faults),

@@ -27,8 +27,8 @@ from ringleader.plan.elastic_options import ElasticOptions
 if TYPE_CHECKING:
     from ringleader.kubernetes.mpijob.manifest_files import Rendered
 
-NAME = "Name of the job. [default: that of COMMAND's script or program]"
-"""What ``--name`` is where nothing is sent."""
+NAME = "Name of the job. [default: that of COMMAND]"
+"""What ``--job-name`` is where nothing is sent."""
 JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
 
@@ -51,22 +51,22 @@ def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
 class MpiJobOptions:
     """The options of ``render mpijob``."""
 
-    convert: bool = flag("Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.")
+    convert: bool = flag("Accept manifests of v1alpha1, v1alpha2 and v1 too; list the changes.")
     json: JsonOptions = group(JsonOptions)
     namespace: str | None = option(
-        "Namespace. [default: none is said, and kubectl takes its own]",
+        "Namespace. [default: left out; kubectl uses the context's]",
         metavar="NAME",
         read=read_by("namespace"),
     )
-    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
+    job: JobOptions = group(JobOptions, changed={"job_name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
 
 @FilesOrCommand.of(
     "mpijob",
     MpiJobOptions,
     everyday=(
-        "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
-        "rdma claim volume queue"
+        "convert json json_file namespace np x env_file workdir image job_name gpus cpu memory "
+        "slots_per_worker rdma mount queue"
     ),
     no_args_is_help=True,
 )
@@ -139,19 +139,19 @@ _OF_MPI = names_of(ElasticOptions, of="cluster") | set(_MPI.split())
 class PodsOptions:
     """The options of ``render pods``."""
 
-    single: bool = flag("One Pod that runs COMMAND once, without MPI.")
+    single: bool = flag("Print one Pod that runs COMMAND once, without MPI.")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions, of="pods")
-    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
+    job: JobOptions = group(JobOptions, changed={"job_name": NAME, "command": {"metavar": "COMMAND…"}})
 
 
 @Command.of(
     "pods",
     PodsOptions,
     everyday=(
-        "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
-        "rdma claim volume"
+        "single json json_file namespace np x env_file workdir image job_name gpus cpu memory "
+        "slots_per_worker rdma mount"
     ),
     no_args_is_help=True,
 )

@@ -125,13 +125,13 @@ class RunOptions:
     job: Job = group(Job)
     ranks: RankOptions = group(RankOptions)
     show_ranks: frozenset[int] | None = option(
-        "Show the output of these ranks only; failures of others are still explained.",
+        "Show only the output of these ranks; other ranks' failures are still explained.",
         old=("--rank-filter",),
         metavar="0,3|0-3",
         read=read_ranks,
         after="quiet",
     )
-    dry_run: bool = flag("Look at the hosts, then print what would be executed and stop.", after="workdir")
+    dry_run: bool = flag("Probe the hosts, print what would be executed, and stop.", after="workdir")
     json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
     kubernetes: KubernetesOptions = group(KubernetesOptions)
@@ -150,16 +150,15 @@ class RunCommand(Command[RunOptions]):
         """Yield the everyday options, or those of a cluster, or all."""
         every = self.get_params(ctx)
         on_cluster = [one for one in every if is_for_clusters(one.name or "")]
+        elsewhere = [one for one in every if one not in on_cluster]
+        is_there = bool(set(ctx.meta["ringleader.on"]) & set(PLACES))
+        if is_there and not is_full_help(ctx):
+            elsewhere = [one for one in elsewhere if not means_nothing(one)]
+        yield from self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx))
         if is_full_help(ctx):
-            yield "Options", [one for one in every if self.is_everyday(one)]
-            rest = [one for one in every if not self.is_everyday(one) and one not in on_cluster]
-            yield "More options", rest
             yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
-        elif set(ctx.meta["ringleader.on"]) & set(PLACES):
-            yield "Options", [one for one in every if one not in on_cluster and not means_nothing(one)]
+        elif is_there:
             yield "Options on Kubernetes", on_cluster
-        else:
-            yield "Options", [one for one in every if self.is_everyday(one)]
 
 
 @RunCommand.of(
@@ -169,7 +168,7 @@ class RunCommand(Command[RunOptions]):
     overridden=overridden,
     everyday=(
         "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout "
-        "dry_run json json_file show_ranks"
+        "dry_run json json_file show_ranks min_np max_np host_discovery_script"
     ),
     no_args_is_help=True,
 )

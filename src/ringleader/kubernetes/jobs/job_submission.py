@@ -178,7 +178,7 @@ class OperatorlessSubmission:
         resource = of_document(document)
         name, space = document["metadata"]["name"], document["metadata"]["namespace"]
         if error.is_there_already:
-            hint = f"--name another, or ringleader k8s delete {self._job.metadata.name}"
+            hint = f"--job-name another, or ringleader k8s delete {self._job.metadata.name}"
             what = f"a {resource.kind} of this name exists and belongs to somebody else"
             return RefusedError(Fault(where=f"{resource.kind} {space}/{name}", what=what, hint=hint))
         return refused(error, doing=doing, resource=resource, name=name, namespace=space)

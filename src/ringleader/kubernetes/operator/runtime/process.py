@@ -41,7 +41,7 @@ class ProcessOptions:
     port: int | None = 8080
     """Port for /healthz, /readyz and /metrics; 0 for any free one, ``None`` for none."""
     parallel_jobs: int = 32
-    """Jobs that are looked at side by side."""
+    "Jobs to process in parallel."
     parallel_requests: int = 64
     """Requests of one job under way at the same time."""
     pass_deadline: float = 300.0
