@@ -67,7 +67,7 @@ class SlowOptions(HostOptions):
 
 
 def slow(options: SlowOptions) -> None:
-    """Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does."""
+    """Slow down a host's link in one or both directions, as a bad cable or a port at a lower rate does."""
     faults, limit = list(options.faults), options.limit
     if options.off and (faults or limit != SlowLink()):
         what, hint = "lifts all limits: it takes none", "leave the rates out"
@@ -115,9 +115,9 @@ def _to_host(change: Callable[[Lab, LabHost], None]) -> Callable[[HostOptions], 
 
 @click.group(name="lab", cls=Group)
 def command() -> None:
-    """A cluster on one machine: real network namespaces, rate-limited links, an sshd per host.
+    """Emulate a cluster on one machine: network namespaces, rate-limited links, an sshd per host.
 
-    Needs root. `ringleader run --lab` runs on it; `ssh -F "$(ringleader lab status --ssh-config)" h1` works.
+    Needs root. Use it by `ringleader run --lab`, or `ssh -F "$(ringleader lab status --ssh-config)" h1`.
     """
 
 
@@ -151,7 +151,7 @@ class UpOptions:
 
 
 def up(options: UpOptions) -> None:
-    """Make a lab; one that is up already is left alone."""
+    """Start a lab; one that is already up is not changed."""
     spec = _spec(options)
     if options.dry_run:
         machine = requirements.machine(spec, os.environ, saved_state.ROOT)
@@ -243,7 +243,7 @@ class DownOptions(LabOptions):
 
 
 def down(options: DownOptions) -> None:
-    """Remove a lab, also what a crash left of it; nothing to remove is not an error."""
+    """Remove a lab or its remains after a crash; it is not an error if there are none."""
     for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
         if options.dry_run:
@@ -265,7 +265,7 @@ class StatusOptions(LabOptions):
 
 
 def status(options: StatusOptions) -> None:
-    """Show every host of a lab: address, slots, rate, state, sshd."""
+    """Show the hosts of a lab: address, slots, rate, state, sshd."""
     if options.hostfile and options.ssh_config:
         where, hint = "--hostfile and --ssh-config", "leave one out"
         raise RequestError("only one path is printed", where=where, hint=hint)
@@ -298,7 +298,7 @@ def _status_document(lab: Lab, rows: tuple[hosts.HostStatus, ...]) -> dict[str, 
 
 
 def shell(options: HostOptions) -> None:
-    """Open a shell on a host (works while its link is cut)."""
+    """Open a shell on a host; this works even while its link is cut."""
     lab = saved_state.current(options.name)
     _become(lab, options.host, (hosts.shell_of(lab, os.environ), "-i"))
 
@@ -312,7 +312,7 @@ class ExecOptions(LabOptions):
 
 
 def run_on_host(options: ExecOptions) -> int:
-    """Run a command on a host (works while its link is cut); its exit code passes through."""
+    """Run a command on a host, even while its link is cut; returns its exit code."""
     lab, words = saved_state.current(options.name), options.words
     host, argv = ("", words) if options.all else (words[0] if words else "", words[1:])
     if argv[:1] == ("--",):

@@ -54,9 +54,10 @@ class ManifestsOptions:
 
 @Command.of("manifests", ManifestsOptions)
 def manifests_command(options: ManifestsOptions) -> None:
-    """Print the objects that run the operator; nothing is sent.
+    """Print the objects that run the operator, without sending them.
 
-    ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
+    \b
+      ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
     """
     namespace = options.namespace
     if namespace is not None and options.cluster_scope:
@@ -91,7 +92,8 @@ class CrdOptions:
 def crd(options: CrdOptions) -> None:
     """Print the CustomResourceDefinition of MPIJob.
 
-    ringleader operator crd | kubectl apply -f -
+    \b
+      ringleader operator crd | kubectl apply -f -
     """
     from ringleader.kubernetes.mpijob.crd import crd as definition
 
@@ -158,8 +160,8 @@ class OperatorOptions:
 def run_command(options: OperatorOptions) -> None:
     """Run the operator until SIGTERM or Ctrl-C.
 
-    It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
-    its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
+    It manages the MPIJobs of all namespaces or of one. If several operators run, one is active and the others
+    wait for its Lease. Exit codes: 0 stopped by a signal; 3 no rights, no CRD, or the Lease was lost.
     """
     from ringleader.kubernetes.operator.runtime.monitoring import log_to_standard_error
 

@@ -306,11 +306,11 @@ def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
     everyday="source model rate batch gradients network within ranks per_host until what_if json",
 )
 def command(options: PredictOptions) -> None:
-    """Predict step time, rate and efficiency of more ranks, or of another network.
+    """Predict step time, rate and efficiency with more ranks or another network.
 
-    From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,
-    or --model with --rate and --batch. Every number says whether it is fitted to measured points or from
-    specifications.
+    Input is a profile of one rank (TOML or JSON), a run stored by `ringleader scale` or `ringleader bench
+    train`, or --model with --rate and --batch. Every number shows whether it is fitted to measured points or
+    comes from specifications.
     """
     found = forecast_of(options)
     is_json = options.json.json or options.format == "json"

@@ -192,8 +192,8 @@ class ReportOptions:
 @Command.of(
     "report",
     ReportOptions,
-    help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
-    " Two of a kind are compared, the second with the first.",
+    help="Show runs stored by `scale` and `bench`, and the history of an elastic job (`run --json-file`). "
+    "Two runs of one kind are compared, the second with the first.",
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""

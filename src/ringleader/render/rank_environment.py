@@ -153,9 +153,18 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
+_OF_TERRAFORM = re.compile(
+    r"TF_((ACC|CLI|CLOUD|LOG|REGISTRY|TOKEN|VAR)(_.*)?|APPEND_USER_AGENT|DATA_DIR|ENCRYPTION|IGNORE|INPUT|"
+    r"IN_AUTOMATION|PLUGIN_CACHE.*|REATTACH_PROVIDERS|SKIP_.*|STATE_.*|WORKSPACE)"
+)
+"""Its variables begin as TensorFlow's do, and may hold keys of a cloud."""
+
+
 def is_forwarded(name: str) -> bool:
     """Say whether a variable of the caller's is carried to every host."""
     if is_secret(name) or name in NEVER_FORWARDED or name.startswith(_NEVER_PREFIXES):
+        return False
+    if _OF_TERRAFORM.fullmatch(name):
         return False
     return name in FORWARDED_NAMES or name.startswith(FORWARDED_PREFIXES)
 

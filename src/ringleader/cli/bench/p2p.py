@@ -228,19 +228,19 @@ def _hosts_by_slot(job: Job, names: Sequence[str], count: int) -> tuple[str, ...
     PairOptions,
     overridden=overridden,
     everyday=(
-        "min_bytes max_bytes factor window bidirectional seconds memory ranks per_host program from_file "
+        "minbytes maxbytes stepfactor window bidirectional seconds memory ranks per_host program from_file "
         f"{EVERYDAY}"
     ),
 )
 def command(options: PairOptions) -> int:
-    """Measure latency and bandwidth between every pair of hosts, or of ranks.
+    """Measure latency and bandwidth between every pair of hosts or ranks.
 
     \b
-      ringleader bench p2p                                 two ranks of this machine
-      ringleader bench p2p --hostfile hosts.txt            one rank on each host
+      ringleader bench p2p                                 two ranks on this machine
+      ringleader bench p2p --hostfile hosts.txt            one rank per host
       ringleader bench p2p -H h1,h2 -b 1M -e 1M            one size
 
-    Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 bytes.
+    Tables have the layout of osu_latency, osu_bw and osu_bibw; 1 MB is 10^6 bytes.
     """
     if options.from_file is not None:
         return _read(options)

@@ -267,10 +267,10 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     everyday=f"model batch arms steps repeats precision optimizer data {SHARED_EVERYDAY}",
 )
 def command(options: TrainOptions) -> int:
-    """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
+    """Train a known model in several variants; show how fast each is and where the time of a step goes.
 
-    All ways run in the same processes, in turns. The weights of coupled ranks are compared at the end. The
-    directory of the run gets a profile, too: ringleader predict runs/NAME/profile.toml
+    All variants alternate in the same processes. At the end, the weights of coupled ranks are compared. The
+    run's directory also gets a profile for predictions: ringleader predict runs/NAME/profile.toml
     """
     line, faults = ProgressLine(prefix=""), Faults()
     plan = training_plan(options, faults)

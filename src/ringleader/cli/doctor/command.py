@@ -338,7 +338,7 @@ async def _read(
     overridden=overridden,
 )
 def command(options: DoctorOptions) -> int:
-    """Say what is wrong with a host, or with several, and what to do about it.
+    """Check one or several hosts, and explain what to fix.
 
     \b
       ringleader doctor
@@ -348,11 +348,11 @@ def command(options: DoctorOptions) -> int:
       ringleader doctor --facts > node1.json
       ringleader doctor --image
 
-    Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh.
-    Nothing is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it
-    looks at the nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads
-    libraries, starts sshd on a free loopback port with throw-away keys, and two ranks from there. The exit
-    code is 3 where a check failed.
+    Without hosts, it reads what a rank on this host would find (NICs, RDMA, GPUs, limits, MPI, frameworks,
+    ssh) and starts nothing. With hosts, it starts one rank on each and compares them. On Kubernetes, it
+    checks the nodes; with --pod-image, it also starts a Pod on each. --image tests an image: it loads
+    libraries, starts sshd on a free loopback port with temporary keys, and starts two ranks through it. If a
+    check fails, the exit code is 3.
     """
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)

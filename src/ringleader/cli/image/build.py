@@ -105,14 +105,14 @@ class ImageOptions:
 
 @Command.of("build", ImageOptions, no_args_is_help=True)
 def command(options: ImageOptions) -> None:
-    """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
+    """Build an image from a recipe with buildah, podman or docker: the first of them that works.
 
     \b
       ringleader image build pytorch-cpu --tag example.org/team/train:1
       ringleader image build my.toml --test --sbom sbom.json
       ringleader image build my.toml --dry-run
 
-    The registry's credentials are the builder's own (buildah login, podman login, docker login).
+    Credentials for registries are those of the builder (buildah login, podman login, docker login).
     """
     prints_sbom = options.sbom == "-"
     if prints_sbom and options.json.json:

@@ -47,15 +47,15 @@ class LockOptions:
 
 @Command.of("lock", LockOptions)
 def lock_command(options: LockOptions) -> None:
-    """Write down every Python package that a recipe comes to, with version and hash.
+    """Lock all Python packages of a recipe, with versions and hashes.
 
     \b
       ringleader image lock my.toml --output requirements.lock
       ringleader image build my.toml --set packages.lock=requirements.lock
 
-    pip is asked for the recipe's Python and base, over the network; wheels whose index does not tell their
-    dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
-    configured to ask; no such address reaches the file.
+    pip resolves the packages for the recipe's Python and base over the network; it downloads wheels whose
+    dependencies the index does not list. Nothing is installed. Without --mirror, pip uses its configured
+    indexes; their addresses are not written to the file.
     """
     refuse(unwritable("--output", options.output))
     recipe = opened(options.recipe, options.changes)
@@ -146,9 +146,9 @@ class RenderOptions:
 
     recipe: str = recipe_argument()
     changes: RecipeOptions = group(RecipeOptions)
-    format: str = option("What is printed.", default="dockerfile", choices=["dockerfile", "apptainer"])
+    format: str = option("Format to print.", default="dockerfile", choices=["dockerfile", "apptainer"])
     output: str = option(
-        "Write both texts, .dockerignore and all that they copy to a directory instead.",
+        "Write both formats, .dockerignore and all files that they copy to a directory.",
         "-o",
         "--output",
         default="",
@@ -162,11 +162,10 @@ class RenderOptions:
 
 @Command.of("render", RenderOptions)
 def render_command(options: RenderOptions) -> None:
-    """Print a recipe as a Dockerfile, or as a definition for Apptainer.
+    """Print a recipe as a Dockerfile or as an Apptainer definition.
 
-    It is checked first (`ringleader image check`): what cannot work is refused, what is doubtful is said.
-    Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
-    of what -o writes.
+    The recipe is checked first (`ringleader image check`): faults are errors, doubts are warnings. Nothing
+    is downloaded. `docker build`, `podman build`, `buildah build` and `apptainer build` build what -o writes.
     """
     image, contents = opened_image(options.recipe, options.changes, checked=not options.no_check)
     if options.output:

@@ -49,7 +49,7 @@ class StatusOptions:
 
 @Command.of("status", StatusOptions)
 def status_command(options: StatusOptions) -> None:
-    """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
+    """Show the jobs of a namespace, or one JOB with its Pods and what it is waiting for.
 
     \b
       ringleader k8s status
@@ -133,7 +133,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{_line(cells, columns)}\n" for cells in rows)
 
 
-EXPLAIN_HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and
+EXPLAIN_HELP = """Explain why JOB is not running or why it failed, from its conditions, Pods and events, and
 what to do about it."""
 
 
@@ -215,7 +215,7 @@ class LogsOptions:
 
 @Command.of("logs", LogsOptions)
 def logs_command(options: LogsOptions) -> None:
-    """Show the log of JOB's launcher, or of one of its workers.
+    """Show the log of JOB's launcher or of one of its workers.
 
     \b
       ringleader k8s logs -f train-x7k2p
@@ -291,7 +291,7 @@ async def _logs(connection: Connection, options: LogsOptions) -> None:
 class DeleteOptions:
     """The options, as they were written."""
 
-    no_wait: bool = flag("Do not wait until the Pods are gone.")
+    no_wait: bool = flag("Do not wait until the Pods have ended.")
     timeout: float = option(
         "Time to wait for the Pods. [default: 60]", default=60.0, metavar="SECONDS", unit="seconds"
     )
@@ -302,7 +302,7 @@ class DeleteOptions:
 
 @Command.of("delete", DeleteOptions)
 def delete_command(options: DeleteOptions) -> None:
-    """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
+    """Delete each JOB and everything that belongs to it, and wait until its Pods have ended."""
 
     with_cluster(options.cluster, lambda connection: _delete(connection, options))
 

@@ -229,17 +229,16 @@ class SubmitOptions:
     no_args_is_help=True,
 )
 def command(options: SubmitOptions) -> int:
-    """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
+    """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
-    The job comes from a FILE (YAML or JSON; - is standard input), or with --image from the options and
-    COMMAND.
+    The job is read from FILE (YAML or JSON; -: stdin) or, with --image, made from the options and COMMAND.
 
     \b
       ringleader k8s submit job.yaml
       ringleader k8s submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
       ringleader k8s submit --detach job.yaml
 
-    Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
+    Ctrl-C asks whether to delete the job. Several jobs in one FILE need --detach.
     """
     on, job, follow, cluster = options.on, options.job, options.follow, options.cluster
     if job.pods.image is not None:

@@ -48,7 +48,8 @@ _ELASTIC_HELP = {
     "max_np": "Make the job elastic: kubectl scale mpijob can grow it to up to N ranks. [default: no limit]",
     "min_hosts": "Minimum number of workers. [default: 1]",
     "max_hosts": "Maximum number of workers.",
-    "blacklist_cooldown_range": "Seconds for which the name of a failed worker is unused; doubles. [default: 5 60]",
+    "blacklist_cooldown_range": "Seconds for which the name of a failed worker is unused; doubles each "
+    "time. [default: 5 60]",
     "checkpoint_dir": "Directory in each worker where commits are saved; a new job resumes from them.",
 }
 """What options of ``run`` mean on a cluster, where that differs in detail."""

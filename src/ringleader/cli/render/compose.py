@@ -242,11 +242,10 @@ def _plain(path: str) -> str:
 
 @Command.of("compose", ComposeOptions)
 def command(options: ComposeOptions) -> None:
-    """Make an application of one mpihead and N mpinode containers for docker compose.
+    """Make a docker compose application with one mpihead and N mpinode containers.
 
-    Commands are typed in mpihead, which takes ranks as the others do. Keys for ssh, host keys, hostfile and
-    ssh's configuration come with it. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, one compose
-    file for each.
+    You type commands in mpihead, which also runs ranks. ssh keys, host keys, hostfile and ssh configuration
+    are included. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, with one compose file for each.
     """
     from ringleader.render.compose.application import application
     from ringleader.render.compose.application_files import compose_documents, files, no_keys

@@ -95,14 +95,14 @@ class EnvOptions:
 
 @Command.of("env", EnvOptions)
 def env_command(options: EnvOptions) -> None:
-    """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
+    """Print variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
 
     \b
       eval "$(ringleader render env)"
       ringleader render env --facts-from node7.json --format docker-env > node7.env
 
-    A library that decides better by itself is left alone, and so is what you have set. ringleader run does
-    the same on every host of a job; this is for what others start.
+    No variable is printed where the library's own choice is better or where you have set it. ringleader run
+    sets these variables on every host; this command is for programs that are started in other ways.
     """
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
@@ -131,13 +131,13 @@ class TopologyOptions:
 
 @Command.of("topology", TopologyOptions)
 def command(options: TopologyOptions) -> None:
-    """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
+    """Print the distances between a host's GPUs and NICs, and the NIC that each GPU should use.
 
     \b
       ringleader render topology
       ringleader render topology --facts-from node7.json --format svg -o node7.svg
 
-    The distances are those of nvidia-smi topo -m, found without it: from PCI paths and NUMA nodes.
+    Distances are those of nvidia-smi topo -m, computed from PCI paths and NUMA nodes.
     """
     faults = [*options.faults, *unwritable("--output", options.output)]
     refuse(faults)

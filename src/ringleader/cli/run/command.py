@@ -173,9 +173,9 @@ class RunCommand(Command[RunOptions]):
     no_args_is_help=True,
 )
 def command(options: RunOptions) -> int:
-    """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
+    """Run COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
 
-    Everything after the first word that is not an option belongs to COMMAND, its own options included.
+    Everything from the first word that is not an option belongs to COMMAND, including its options.
 
     \b
       ringleader run -n 2 python train.py --lr 0.1
@@ -183,7 +183,7 @@ def command(options: RunOptions) -> int:
       ringleader run --hostfile hosts.txt --dry-run python train.py
       ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
-    Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
+    Without hosts, a surrounding Slurm, PBS or LSF allocation is used, else this machine.
     """
     on = options.hosts.on
     context = click.get_current_context()
