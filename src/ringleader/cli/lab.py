@@ -13,7 +13,7 @@ import click
 
 from ringleader.cli.command_groups import Group
 from ringleader.cli.output import JsonOptions, show, table
-from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, refuse
 from ringleader.lab import hosts, kernel_state, lifecycle, requirements, saved_state
@@ -251,7 +251,8 @@ def down(options: DownOptions) -> None:
             print(script([down_phase(one, found)]), end="")
             continue
         requirements.check_machine(os.environ)
-        removed = lifecycle.down(one)
+        with shown_while(f"removing lab {one}"):
+            removed = lifecycle.down(one)
         print(f"lab {one} is down" if removed else f"lab {one}: nothing to remove")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ringleader.bench import run_file
 from ringleader.bench.training.measured_profile import profile_text
 from ringleader.cli.output import JsonOptions, show, table
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.fabric.byte_size import byte_size
@@ -312,7 +313,8 @@ def command(options: PredictOptions) -> None:
     train`, or --model with --rate and --batch. Every number shows whether it is fitted to measured points or
     comes from specifications.
     """
-    found = forecast_of(options)
+    with shown_while("fitting the model to the measured points"):
+        found = forecast_of(options)
     is_json = options.json.json or options.format == "json"
     where = JsonOptions(json=is_json, json_file=options.json.json_file)
     form = "github" if options.format == "markdown" else "simple"

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from ringleader.bench import run_file
 from ringleader.cli.options.option_checks import unwritable
 from ringleader.cli.output import JsonOptions, check_not_read, result_to
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.measurements.prediction_curve import PredictionCurve
@@ -34,7 +35,8 @@ from ringleader.text_files import write_text
 
 def read_runs(paths: Sequence[str]) -> list[AnyRun]:
     """Read every run, those of one name told apart by their paths; RequestError with all faults."""
-    runs, faults = _read([Path(path) for path in paths])
+    with shown_while("reading the runs"):
+        runs, faults = _read([Path(path) for path in paths])
     refuse(faults)
     names = Counter(run.name for run in runs)
     return [
@@ -273,7 +275,8 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
 
 def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
     """Print or write what ``rendered`` returns for the format asked for."""
-    text = rendered("json" if options.json.json else options.format or "table")
+    with shown_while("rendering the report"):
+        text = rendered("json" if options.json.json else options.format or "table")
     with result_to(options.json, _inputs(options)) as result:
         if options.json.json_file is not None:
             result.write(json.loads(rendered("json")))

@@ -23,7 +23,7 @@ from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions, Result, result_to, show
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import REPLACE, Command, misplaced
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, RefusedError, RingleaderError, refuse
@@ -447,7 +447,8 @@ def reading(options: DoctorOptions, *, again: HostsReading | None = None) -> Hos
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
 
-    facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
+    with shown_while("reading this host"):
+        facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
     if IMAGE_MANIFEST.exists() and again is None:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})

@@ -21,6 +21,7 @@ from ringleader.cli.image.recipe_options import (
 )
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.output import JsonOptions, show
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.images import apptainer, dockerfile, lock_file
@@ -74,7 +75,8 @@ def lock_command(options: LockOptions) -> None:
         what = f"the image has Python {question.python}, we run in {ours}"
         do = "pip takes conditions on Python's version in packages' metadata for ours"
         print(f"ringleader: {what}: {do}", file=sys.stderr)
-    found = lock_file.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
+    with shown_while("pip resolves the packages"):
+        found = lock_file.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
     write_text(options.output or "-", lock_file.text(question, *found))
 
 

@@ -18,6 +18,7 @@ from ringleader.cli.image.recipe_options import (
     profiles,
 )
 from ringleader.cli.output import JsonOptions, show, table
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.images import bundled_recipes
@@ -236,7 +237,8 @@ def solve_command(options: SolveOptions) -> None:
     if options.recipe and options.json.json:
         raise RequestError("cannot be combined with --recipe", where="--json")
     tables = load()
-    found = solve(parse(options.constraints, tables), tables)
+    with shown_while("looking for versions that fit together"):
+        found = solve(parse(options.constraints, tables), tables)
     chosen = tuple(parts(found, tables))
     warnings = [one for one in clashes(found, tables) if one.level == "warning"]
     rows = [(one.name, one.version, one.source or "unverified") for one in chosen]

@@ -12,6 +12,7 @@ from ringleader.agents.hardware import output
 from ringleader.cli.doctor.stored_facts import read_facts
 from ringleader.cli.options.option_checks import read_input, unwritable, write_text
 from ringleader.cli.output import JsonOptions, dumped, result_to, show
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.port_selection import select_ports
@@ -65,8 +66,8 @@ def host_facts(path: str | None) -> Iterator[HostFacts]:
 
 def _facts(path: str | None) -> HostFacts:
     if path is None:
-        return read_host(environ=os.environ, seconds=READ_SECONDS)
-
+        with shown_while("reading this host"):
+            return read_host(environ=os.environ, seconds=READ_SECONDS)
     found = read_facts([path], read_input)
     if len(found) > 1:
         hint = f"it holds {', '.join(list(found)[:5])}; doctor -H HOST --facts writes one"

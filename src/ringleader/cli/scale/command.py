@@ -20,7 +20,7 @@ from ringleader.cli.options.host_options import overridden
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, with_threads
-from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
 from ringleader.plan.job import Host
@@ -181,7 +181,8 @@ def _measure(
             print(f"ringleader: to continue: {words}", file=sys.stderr)
         if kept and kept[-1].measured:
             result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
-            write_reports(kept[-1], directory, page=not options.no_page)
+            with shown_while("writing the reports", line):
+                write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:
                 print(f"page: {directory / 'report.html'}", file=sys.stderr, flush=True)
