@@ -23,6 +23,9 @@ CASES = {
     "run --num-procs 2 x": "--num-procs: no such option\n    → did you mean -n? ringleader run --help",
     "run --hostfil x": "--hostfil: no such option\n    → did you mean --hostfile",
     "run -n": "-n: requires an argument",
+    "k8s logs": "JOB: is missing\n    → ringleader k8s logs --help",
+    "explain": "JOB: is missing\n    → ringleader",
+    "logs": "JOB: is missing\n    → ringleader",
     "completion": "bash|zsh|fish: is missing\n    → ringleader completion --help",
     "completion ksh": "shell: 'ksh' is not one of 'bash', 'zsh', 'fish'",
 }

@@ -151,8 +151,12 @@ class OperatorOptions:
     parallel_requests: int = option("Maximum number of requests in flight.", default=64, least=1, wrong=LEAST)
     kubeconfig: str | None = option("kubeconfig file. [default: as kubectl]", old=("--kubeConfig",))
     context: str | None = option("Context of the kubeconfig.")
-    log_format: Literal["json", "text"] = option(None, default="json", choices=["json", "text"])
-    log_level: str = option(None, default="info", choices=["debug", "info", "warning", "error"])
+    log_format: Literal["json", "text"] = option(
+        "Format of the log.", default="json", choices=["json", "text"]
+    )
+    log_level: str = option(
+        "Lowest level to log.", default="info", choices=["debug", "info", "warning", "error"]
+    )
     dry_run: bool = flag("Print whether it could run here, and with what.")
 
 

@@ -63,8 +63,12 @@ class Settings:
     faults: tuple[Fault, ...] = ()
 
     def default_map(self) -> dict[str, Any]:
-        """Return what files say, as click takes it; the later wins."""
-        return {one.option: one.value for one in self.every if one.rank != VARIABLE}
+        """Return what is set, as click takes it; the later wins.
+
+        Variables of present names click reads itself, before this; former names of options and commands it
+        does not know.
+        """
+        return {one.option: one.value for one in self.every}
 
     @property
     def ranks(self) -> dict[str, int]:

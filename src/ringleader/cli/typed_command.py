@@ -250,7 +250,8 @@ class Command(click.Command, Generic[Options]):
             every.append(_help_all())
         super().__init__(name, context_settings=settings, params=every, **attributes)
         self.run, self._options, self._overridden = run, options, overridden
-        self._everyday = frozenset(everyday.split())
+        self.everyday = frozenset(everyday.split())
+        """Parameters of the short help; empty: all."""
 
     def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
         """Yield the sections of the help: everyday options, those of declared sections, all others."""
@@ -264,7 +265,7 @@ class Command(click.Command, Generic[Options]):
         rest = []
         for one in every:
             section = one.part.section if isinstance(one, Option) else ""
-            if not self._everyday or self.is_everyday(one) or (is_full and section):
+            if not self.everyday or self.is_everyday(one) or (is_full and section):
                 found.setdefault(section or "Options", []).append(one)
             elif is_full:
                 rest.append(one)
@@ -274,7 +275,7 @@ class Command(click.Command, Generic[Options]):
     def is_everyday(self, parameter: click.Parameter) -> bool:
         """Say whether a parameter belongs to the short help."""
         is_help = isinstance(parameter, click.Option) and not parameter.expose_value
-        return is_help or parameter.name in self._everyday
+        return is_help or parameter.name in self.everyday
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
