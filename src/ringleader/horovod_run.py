@@ -1,4 +1,4 @@
-"""``horovod.run`` by ``ringleader.run``: keywords, honoured or told why they change nothing, and errors.
+"""``horovod.run`` by ``ringleader.run``: keywords, honored or told why they change nothing, and errors.
 
 Names and meanings are Horovod's. A call is Horovod's where it has keywords that ``ringleader.run`` has not,
 in a process in which ``horovod`` stands for ``ringleader``, and by Horovod's path, ``ringleader.runner.run``.

@@ -66,18 +66,18 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one number, which may be negative."""
+        """Summarize at least one number, which may be negative."""
         return cls._of(values, interval_of_mean(values))
 
     @classmethod
     def of_ratios(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one positive number that varies in proportion: a rate, or a ratio of rates."""
+        """Summarize at least one positive number that varies in proportion: a rate, or a ratio of rates."""
         return cls._of(values, interval_of_ratio(values))
 
     @classmethod
     def _of(cls, values: Sequence[float], interval: Interval | None) -> Spread:
         if not values:
-            raise ValueError("no value to summarise")
+            raise ValueError("no value to summarize")
         middle, low, high = statistics.median(values), min(values), max(values)
         return cls(median=middle, low=low, high=high, count=len(values), interval=interval)
 

@@ -1,6 +1,6 @@
 """One job at several sizes: what was asked and measured (``Run``), and what follows (``Scaling``). Pure.
 
-Ratios are taken repetition by repetition and then summarised. The runs of one repetition follow each
+Ratios are taken repetition by repetition and then summarized. The runs of one repetition follow each
 other closely, so what drifts slowly (clock rates, other users of the machine) cancels out:
 
 The formulas are given for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
@@ -337,7 +337,7 @@ class Scaling:
 def _paired(
     over: Sequence[Sample], under: Sequence[Sample], ratio: Callable[[float, float], float]
 ) -> Spread | None:
-    """Summarise the ratio of each repetition that has both."""
+    """Summarize the ratio of each repetition that has both."""
     values = [ratio(a.rate, b.rate) for a, b in zip(over, under, strict=False)]
     return Spread.of_ratios(values) if values else None
 

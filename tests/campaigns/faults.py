@@ -84,7 +84,7 @@ SWEPT = {"host": "/tmp/ringleader-", "launcher": "/tmp/rl-ssh-"}
 SSH_SESSION = ": sshd: "
 """What stays on a host that is cut off: its sshd waits for a word from us until its own deadline."""
 OWN_SESSION = r"/ompi\.[^/]+(/jf\.\d+(/\d+){0,2})?$"
-"""Empty directories that may stay where Open MPI's daemon ends while its ranks initialise MPI; what is in
+"""Empty directories that may stay where Open MPI's daemon ends while its ranks initialize MPI; what is in
 them may not."""
 MAY_GO_ON = ("mpirun", "sshd")
 """What may not heed a signal while a job starts: nothing is lost then, or the start comes to nothing and its

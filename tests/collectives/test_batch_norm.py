@@ -10,5 +10,5 @@ import pytest
 @pytest.mark.mpi
 @pytest.mark.torch
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2, 3])
-def test_parts_of_a_batch_are_normalised_as_the_whole(jobs: Any, ranks: int) -> None:
+def test_parts_of_a_batch_are_normalized_as_the_whole(jobs: Any, ranks: int) -> None:
     jobs("batch_norm.py", ranks=ranks).passed(ranks)

@@ -1,4 +1,4 @@
-"""One contract for all transports: `programs/contract.py` and its neighbour compare operations with NumPy."""
+"""One contract for all transports: `programs/contract.py` and its neighbor compare operations with NumPy."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def test_somebody_elses_pod_is_left_alone(cluster):
     assert reasons(cluster).count("ErrResourceExists") == 1
 
 
-def _labelled(name: str, **more: Any) -> dict[str, Any]:
+def _labeled(name: str, **more: Any) -> dict[str, Any]:
     """A Pod of nobody's that has every label of a launcher of the job."""
     labels = {
         "training.kubeflow.org/operator-name": "mpi-operator",
@@ -307,11 +307,11 @@ def test_pods_of_others_with_the_labels_of_a_launcher_are_neither_waited_for_nor
     queue = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
     uid = cluster.create(queue)["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "controller": True}
-    cluster.create(_labelled("before", ownerReferences=[owner]))
+    cluster.create(_labeled("before", ownerReferences=[owner]))
     cluster.create(job(cleanPodPolicy="All"))
     wait(lambda: holds(cluster, "Running"), "the job runs")
-    cluster.create(_labelled("meanwhile", ownerReferences=[owner]))
-    cluster.create(_labelled("alone"))
+    cluster.create(_labeled("meanwhile", ownerReferences=[owner]))
+    cluster.create(_labeled("alone"))
     assert status(cluster)["replicaStatuses"]["Launcher"] == {"active": 1}
     launcher = next(one for one in names(pods(cluster, "launcher")) if one.startswith("train-launcher"))
     cluster.kubelet.finish(launcher, 0)
@@ -361,7 +361,7 @@ def test_a_calm_cluster_is_asked_nothing(counted):
 
 
 def test_the_job_of_the_reference_controller_is_taken_over(cluster, kubeconfig):
-    """Its Service and launcher carry none of our labels: they are found by name, and labelled."""
+    """Its Service and launcher carry none of our labels: they are found by name, and labeled."""
     with Running(kubeconfig) as running:
         cluster.create(job())
         wait(lambda: holds(cluster, "Running"), "the job runs")

@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 TENSORFLOW_LOG = re.compile(r"\[\d+\] (WARNING: All log messages before absl|[IWE]\d{4} \d\d:)")
 """What TensorFlow says on standard error as it starts, whatever its log level."""
 
-sys.path.insert(0, str(EXAMPLES))  # an example imports its neighbours, as it does when it is run
+sys.path.insert(0, str(EXAMPLES))  # an example imports its neighbors, as it does when it is run
 
 
 @dataclass(frozen=True, kw_only=True)

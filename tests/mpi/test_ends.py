@@ -196,7 +196,7 @@ if comm.rank == 1:
         raise ValueError("my bug")
     if how == "exit":
         sys.exit(3)
-    if how == "import":  # what an import leaves that was interrupted after it initialised MPI
+    if how == "import":  # what an import leaves that was interrupted after it initialized MPI
         del sys.modules["mpi4py.MPI"]
     if how in ("interrupt", "import"):
         os.kill(os.getpid(), signal.SIGINT)

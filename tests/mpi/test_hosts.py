@@ -47,7 +47,7 @@ def on(lab, *slots):
 
 
 def started(workplace, lab, python, mpi="embedded", hosts=2, program=programs.IN_MPI):
-    """Start two ranks a host that have initialised MPI and sleep; return the launcher."""
+    """Start two ranks a host that have initialized MPI and sleep; return the launcher."""
     words = ",".join(f"{host.name}:2" for host in lab.hosts[:hosts])
     where = ("-H", words, "--ssh-config", str(lab.ssh_config))
     launcher = workplace.ringleader("run", "--mpi", mpi, *where, python, "-c", program)

@@ -95,12 +95,12 @@ def test_names_cannot_become_markup(
 
 
 @pytest.mark.parametrize(("part", "step"), [(0.1, 0), (0.5, 1), (0.79, 2), (0.8, 3), (0.94, 4), (1.0, 5)])
-def test_colours_of_pairs_are_fixed_parts_of_the_best(part: float, step: int) -> None:
+def test_colors_of_pairs_are_fixed_parts_of_the_best(part: float, step: int) -> None:
     assert heat_step(part) == step
 
 
 def fields(page: str, step: int) -> int:
-    """Rectangles of one colour in the first map: each begins with a move."""
+    """Rectangles of one color in the first map: each begins with a move."""
     drawing = re.findall(r"<svg.*?</svg>", page, re.DOTALL)[0]
     paths = re.findall(rf'<path d="([^"]*)" clip-path="[^"]*" style="fill: var\(--heat-{step}\)"', drawing)
     return max((path.count("M") for path in paths), default=0)

@@ -1,4 +1,4 @@
-"""The page: well-formed, whole in itself, readable without colour; and what happens without its packages."""
+"""The page: well-formed, whole in itself, readable without color; and what happens without its packages."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def test_plots_speak_for_those_who_do_not_see_them(run: Run) -> None:
     assert "4×2: 135 ms, compute 129 ms, exchange 4.00 ms, waiting 2.00 ms" in text
 
 
-def test_colours_follow_the_page(run: Run) -> None:
+def test_colors_follow_the_page(run: Run) -> None:
     page = render(run)
     svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     for svg in svgs:
-        colours = set(re.findall(r"#[0-9a-f]{6}\b", svg, re.IGNORECASE))
-        assert colours <= {"#ffffff", "#000000"}
+        colors = set(re.findall(r"#[0-9a-f]{6}\b", svg, re.IGNORECASE))
+        assert colors <= {"#ffffff", "#000000"}
         assert "var(--ink)" in svg
     assert "prefers-color-scheme: dark" in page
 

@@ -190,7 +190,7 @@ def test_ranks_of_full_hosts_compute_at_once():
     assert [one.host for one in results.ranks] == [host for host in HOSTS for _ in range(3)]
 
 
-def test_every_port_is_measured_with_the_same_port_of_a_neighbour_and_a_slow_one_is_named():
+def test_every_port_is_measured_with_the_same_port_of_a_neighbor_and_a_slow_one_is_named():
     cluster = Cluster(slow_port=(2, 1))
     known = {host: facts(ports=(400e9, 400e9, 400e9, 100e9)) for host in HOSTS}
     results, told = measured(cluster, known=known)

@@ -71,7 +71,7 @@ GOLDENS: dict[str, dict[str, Any]] = {
         "priority_class": "high",
         "x": ("NCCL_DEBUG=INFO", "A=a $(B) $$ 'c'"),
         "secret_env": ("WANDB_API_KEY=wandb/key",),
-        "label": ("cost-centre=42",),
+        "label": ("cost-center=42",),
         "annotation": ("ringleader/on-worker-failure=restart", "sidecar.istio.io/inject=false"),
     },
     "mpich": {"mpi_implementation": "MPICH", "np": "4", "slots_per_worker": "2", "map_by": "node"},

@@ -74,9 +74,9 @@ def test_a_broken_npz_is_named(tmp_path):
 
 def test_pictures_are_read_ahead_and_a_broken_one_is_named(tmp_path):
     image = pytest.importorskip("PIL.Image")
-    for name, colour in (("ant", 0), ("bee", 255)):
+    for name, color in (("ant", 0), ("bee", 255)):
         (tmp_path / name).mkdir()
-        image.new("RGB", (50, 40), (colour,) * 3).save(tmp_path / name / "1.png")
+        image.new("RGB", (50, 40), (color,) * 3).save(tmp_path / name / "1.png")
     plan = TrainingPlan(model="resnet18", batch=2, image_size=32, num_classes=2, data=str(tmp_path))
     batches = open_batches(plan, 0, 1, CPU)
     for step in (0, 1, 0):

@@ -392,7 +392,7 @@ HERE = own_names("head", {"eth0": ["10.0.0.7"], "lo": ["127.0.0.1", "::1"]})
         ("", 22, ""),
     ],
 )
-def test_an_ssh_port_is_honoured(names: str, port: int | None, over_ssh: str) -> None:
+def test_an_ssh_port_is_honored(names: str, port: int | None, over_ssh: str) -> None:
     job = Job(command=("x",), hosts=tuple(Host(name=name) for name in names.split()), ssh=Ssh(port=port))
     assert " ".join(host.name for host in reached_by_ssh(job, HERE)) == over_ssh
 

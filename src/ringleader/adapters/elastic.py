@@ -169,7 +169,7 @@ class State:
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Fit the state to the ranks as they are now; it is synchronised after that."""
+        """Fit the state to the ranks as they are now; it is synchronized after that."""
 
     def before_reset(self) -> None:
         """Gather what ranks have divided among them, while all of them are there. Collective."""
@@ -328,7 +328,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
     """Return a function that calls ``func(state, …)`` anew whenever ranks are lost, replaced or added.
 
     In between this rank leaves the others and joins them as they are now (``reset`` does it another way), and
-    the state is restored and synchronised as needed. It is restored after joining: nobody writes into memory
+    the state is restored and synchronized as needed. It is restored after joining: nobody writes into memory
     that the ranks shared any more, and all know which commit they have in common. In a job that is not
     elastic a failure is passed on.
     """

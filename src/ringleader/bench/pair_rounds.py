@@ -60,7 +60,7 @@ def second_rounds(
     return packed(wanted)
 
 
-def neighbours(hosts: int, *, most: int) -> tuple[Round, ...]:
+def neighbors(hosts: int, *, most: int) -> tuple[Round, ...]:
     """Return the pairs of a ring, in rounds; of many hosts the first ``most`` pairs."""
     ring = {_pair(number, (number + 1) % hosts) for number in range(hosts)} if hosts > 1 else set()
     return packed(sorted(ring)[:most])

@@ -26,9 +26,9 @@ class HelpFormatter(click.HelpFormatter):
     def write_heading(self, heading: str) -> None:
         """Write a heading."""
         if sys.stdout.isatty():
-            from ringleader.cli.output import is_coloured  # most helps do without
+            from ringleader.cli.output import is_colored  # most helps do without
 
-            heading = f"\x1b[1m{heading}\x1b[0m" if is_coloured() else heading
+            heading = f"\x1b[1m{heading}\x1b[0m" if is_colored() else heading
         super().write_heading(heading)
 
 

@@ -228,7 +228,7 @@ class Communicator:
         raise NotImplementedError
 
     def split(self, colors: Sequence[int]) -> Communicator:
-        """Return one of the ranks that have this one's colour; ``colors`` are those of all, by rank."""
+        """Return one of the ranks that have this one's color; ``colors`` are those of all, by rank."""
         raise NotImplementedError
 
     def on_host(self) -> Communicator:

@@ -56,7 +56,7 @@ class Execution:
         """Carry out what is in ``queue``."""
         self._queue = queue
         self.gradients: dict[str, Work] = {}
-        """Exchanges of gradients that this rank can take part in when it has joined, by name. A finaliser may
+        """Exchanges of gradients that this rank can take part in when it has joined, by name. A finalizer may
         take one out at any time."""
         self._offered: dict[str, Work] = {}
         self._barrier, self._transport, self._peer_wait = parts.barrier, parts.transport, parts.peer_wait
@@ -297,7 +297,7 @@ class ReleasedMemory:
         """Whether the other ranks are to hear of something."""
 
     def add(self, region: Region) -> None:
-        """Release a region; may be called at any time, also by a finaliser in the middle of anything else."""
+        """Release a region; may be called at any time, also by a finalizer in the middle of anything else."""
         if self._registered is not None and region.segment is not None:
             self._segments[region.segment.number] = region.segment
             self.to_tell = True

@@ -316,7 +316,7 @@ class Engine:
     def release(self, region: Region) -> None:
         """Say that this rank needs memory that `register` made no more. Not collective, and waits for nobody.
 
-        May be called at any time, also by a finaliser in the middle of anything else. The memory goes
+        May be called at any time, also by a finalizer in the middle of anything else. The memory goes
         when all ranks have released it and no array of theirs is left over it: they tell each other
         with the next operation after a release, or the next `register`. Memory of this rank's own goes with
         its last array, as any does.

@@ -13,7 +13,7 @@ fitted together: of a parameter's variance s², 70 % is the machine's, the same 
 job's own. So a job with few points learns from the others, and keeps what is its own.
 
 Intervals are 95 %. They hold the uncertainty of the parameters, from the curvature at the fit, and the
-model's error: the residuals that points would have if they were left out of the fit (linearised: the residual
+model's error: the residuals that points would have if they were left out of the fit (linearized: the residual
 over one minus the point's leverage), together with what such residuals were in published tables.
 A parameter whose interval is hardly narrower than before is called stated, not fitted.
 """
@@ -91,7 +91,7 @@ def crosses_hosts(setup: Setup, points: Sequence[Observation]) -> bool:
 
 
 def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
-    """Return the modelled efficiency of each point against the first."""
+    """Return the modeled efficiency of each point against the first."""
     each = [predict(profile, setup_at(setup, point), point.ranks).rate / point.ranks for point in points]
     return [value / each[0] for value in each]
 
@@ -260,8 +260,8 @@ class _Job:
 
         one, setup = self.series, self.setup(logarithms)
         rates = [point.rate / point.ranks for point in one.points]
-        modelled = efficiencies(one.profile, setup, one.points)
-        errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modelled, rates, strict=True)][1:]
+        modeled = efficiencies(one.profile, setup, one.points)
+        errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modeled, rates, strict=True)][1:]
         for point in one.points:
             if point.exposed is None and point.waiting is None:
                 continue

@@ -203,7 +203,7 @@ _ROWS = (
         resource="rdma/ib",
         seen=("rdma/ib",),
         source="Azure/aks-rdma-infiniband: rdma/ib by the SR-IOV plugin, the count is that of NICs; its "
-        "namespaces are labelled pod-security.kubernetes.io/enforce=privileged",
+        "namespaces are labeled pod-security.kubernetes.io/enforce=privileged",
     ),
     Profile(
         name="aks-shared",

@@ -327,7 +327,7 @@ def _in_step(top: Scaling) -> Iterator[str]:
 
 
 def _steepest(run: Run, results: Sequence[Scaling]) -> Iterator[str]:
-    """Name the neighbouring sizes between which efficiency falls most, where it falls for certain."""
+    """Name the neighboring sizes between which efficiency falls most, where it falls for certain."""
     by_ranks = sorted((r for r in results if r.efficiency is not None), key=lambda r: (r.ranks, r.hosts))
     falls = []
     for before, after in pairwise(by_ranks):

@@ -143,10 +143,10 @@ class HorovodrunOptions:
     autotune_warmup_samples: int | None = _option("N", "Samples not counted.", unused=OWN_TUNING)
     autotune_steps_per_sample: int | None = _option("N", "Steps of a sample.", unused=OWN_TUNING)
     autotune_bayes_opt_max_samples: int | None = _option(
-        "N", "Most samples of an optimisation.", unused=OWN_TUNING
+        "N", "Most samples of an optimization.", unused=OWN_TUNING
     )
     autotune_gaussian_process_noise: float | None = _option(
-        "0..1", "Regularisation against noise in samples.", largest=1, unused=OWN_TUNING
+        "0..1", "Regularization against noise in samples.", largest=1, unused=OWN_TUNING
     )
 
     min_num_proc: int | None = _option(

@@ -199,7 +199,7 @@ def operations_in_the_middle():
         await_permission(training)
         hook = None
         if RANK == 0:
-            # Blocks in the middle of backward, as a layer that normalises over all ranks does.
+            # Blocks in the middle of backward, as a layer that normalizes over all ranks does.
             hook = training.net.layers[0].weight.register_hook(lambda _grad, work=work: ENGINE.run(work))
             _met, steps = training.step()
         else:

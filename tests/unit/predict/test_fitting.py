@@ -50,8 +50,8 @@ def test_the_slowdown_that_made_the_points_comes_back() -> None:
     assert slowdown.fitted and slowdown.value == pytest.approx(1.7, rel=0.1)
     assert slowdown.low <= 1.7 <= slowdown.high
     assert found.residual < 0.005
-    modelled = efficiencies(VGG, found.setup, points(true, (1, 64)))
-    assert modelled[1] == pytest.approx(predict(VGG, true, 64).efficiency, abs=0.02)
+    modeled = efficiencies(VGG, found.setup, points(true, (1, 64)))
+    assert modeled[1] == pytest.approx(predict(VGG, true, 64).efficiency, abs=0.02)
     low, high = interval(expected_efficiency(VGG, found, 64))
     assert low <= predict(VGG, true, 64).efficiency <= high
 

@@ -145,8 +145,8 @@ def test_all_that_is_wrong_at_once(words: str, said: str) -> None:
     ("text", "places"),
     [
         (
-            '{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "colour": 1, "points": [{}], "unit": 7}',
-            "batch step_seconds gradient_bytes colour points[0].ranks points[0].rate unit",
+            '{"batch": 0, "step_seconds": -1, "gradient_bytes": "x", "color": 1, "points": [{}], "unit": 7}',
+            "batch step_seconds gradient_bytes color points[0].ranks points[0].rate unit",
         ),
         (
             '{"batch": 1, "parts": {"speed": 1}, "layers": 3, "points": [{"ranks": 3, "per_host": 2, '

@@ -117,7 +117,7 @@ class _ScriptEnd:
 def _mpi_waits() -> bool:
     """Say whether mpi4py will end MPI once Python is over.
 
-    Its import initialises MPI, and one that a signal interrupts after that leaves no module behind to ask.
+    Its import initializes MPI, and one that a signal interrupts after that leaves no module behind to ask.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None:

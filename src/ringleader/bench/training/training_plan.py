@@ -174,7 +174,7 @@ def _shapes(plan: TrainingPlan) -> list[Fault]:
     elif facts.image_size not in (None, plan.image_size) and not facts.smallest <= plan.image_size <= 4096:
         add("--image-size", f"{plan.image_size}: {plan.model} takes {facts.smallest} to 4096 pixels")
     if facts.resizable and plan.batch == 1 and plan.image_size < 2 * facts.smallest:
-        what = f"{plan.image_size} leaves one pixel to normalise over with --batch 1"
+        what = f"{plan.image_size} leaves one pixel to normalize over with --batch 1"
         add("--image-size", what, "take --batch 2 or more")
     if facts.classes is not None and not 2 <= plan.num_classes <= 1_000_000:
         add("--num-classes", f"{plan.num_classes} is not from 2 to 1000000")

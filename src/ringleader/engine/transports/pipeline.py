@@ -4,7 +4,7 @@ While the results of one piece travel, so do the values of those behind it, and 
 a line is idle in neither direction, as long as enough of them are under way. How long pieces are, and how
 many are under way, follows from the line, which is measured once per group.
 
-All ranks measure at once, each with its neighbours among the ranks that have its local rank, so the rate is a
+All ranks measure at once, each with its neighbors among the ranks that have its local rank, so the rate is a
 rank's share of its host's line while all of them send and receive.
 """
 

@@ -136,8 +136,8 @@ def _bases(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
     for row in reversed(lookup.tables.cuda):
         for name in reversed(row.bases):
             if not row.deleted:
-                flavour = f"{'cudnn-' if found.has_cudnn else ''}{found.flavour}"
-                reference = f"nvidia/cuda:{row.tags[-1]}-{flavour}-{name.replace(':', '')}"
+                flavor = f"{'cudnn-' if found.has_cudnn else ''}{found.flavor}"
+                reference = f"nvidia/cuda:{row.tags[-1]}-{flavor}-{name.replace(':', '')}"
                 yield CUDA, {"base": reference, "cuda": row.tags[-1]}
 
 

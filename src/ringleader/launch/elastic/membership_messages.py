@@ -254,7 +254,7 @@ def _judge_script(state: State) -> None:
 
 
 def proxy_ready(state: State, *, world: int, world_rank: int, **_: Any) -> None:
-    """A proxy of a world has initialised its MPI."""
+    """A proxy of a world has initialized its MPI."""
     record = state.worlds.get(world)
     if record is not None and record.status is WorldStatus.STARTING:
         record.ready.add(world_rank)

@@ -111,7 +111,7 @@ class MpirunSupervisor:
                 self._word(data)
             elif set(data) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
                 # Whoever signals every process of the job (systemd, Slurm) grants the ranks their grace too.
-                self._tell(signalled=True)
+                self._tell(signaled=True)
                 self._stop(GRACE + self._grace())
 
     def _overdue(self) -> bool:

@@ -396,11 +396,11 @@ class Supervisor(Session[RankState]):
             self._mpirun_noted = True
             if mpirun.supervisor_lost:
                 self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
-            elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
+            elif mpirun.exit_code < 0 and not mpirun.supervisor_signaled:
                 self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
-        signalled = mpirun.supervisor_signalled
-        if signalled is not None and now > signalled - self.began + RACE:
-            mpirun.supervisor_signalled = None
+        signaled = mpirun.supervisor_signaled
+        if signaled is not None and now > signaled - self.began + RACE:
+            mpirun.supervisor_signaled = None
             self.lose(Lost.SUPERVISOR)
         for host in ssh.lost() if ssh is not None else ():
             self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))

@@ -25,7 +25,7 @@ MOST = 8 * 1024 * 1024
 """Bytes that wait for a reader above which ranks are granted nothing more."""
 UNREAD_SECONDS = 10.0
 """After the end of a job that did not end well: for a reader that takes nothing, before the rest is lost."""
-SIGNALLED_SECONDS = 1.0
+SIGNALED_SECONDS = 1.0
 """The same where a signal ended the job: whoever sent it wants an end."""
 
 
@@ -118,7 +118,7 @@ class OutputFlow:
         if not waiting or cause is None:
             return not waiting
         if self._give_up_at is None or waiting != self._seen:
-            patience = SIGNALLED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
+            patience = SIGNALED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
             self._give_up_at, self._seen = now + patience, waiting
         return now > self._give_up_at
 

@@ -224,7 +224,7 @@ class GradientBuckets(BucketMemory):
         return False
 
     def _check_gradients(self) -> None:
-        """Have all gradients in their buckets; `RuntimeError` where one was changed when it had travelled."""
+        """Have all gradients in their buckets; `RuntimeError` where one was changed when it had traveled."""
         for at, index in self.bucket_of.items():
             parameter, place = self._parameters[at], self.places[at]
             assert place is not None
@@ -233,12 +233,12 @@ class GradientBuckets(BucketMemory):
             grad = parameter.grad
             inside = grad is not None and place.holds(grad)
             if index in self._loaded:
-                if not self._is_as_it_travelled(at, grad, inside=inside):
+                if not self._is_as_it_traveled(at, grad, inside=inside):
                     raise RuntimeError(f"{self._names[at]}: {CHANGED_TOO_LATE}")
             elif not inside:
                 self._settle(at)
 
-    def _is_as_it_travelled(self, at: int, grad: torch.Tensor | None, *, inside: bool) -> bool:
+    def _is_as_it_traveled(self, at: int, grad: torch.Tensor | None, *, inside: bool) -> bool:
         if at in self._elsewhere:  # views of one tensor have one version, so that tells nothing
             return grad is self._elsewhere[at]
         return at not in self._versions or (
