@@ -37,7 +37,7 @@ MXNET = ROOT / ".venv-mxnet/bin/python"
 MOST_SECONDS = 30 * 60.0
 """All scripts together."""
 GRACE_SECONDS = 15.0
-"""A script that was told to end gets so long."""
+"""Seconds for a script to end after it was asked to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ def run_all(scripts: Sequence[Script], most: float) -> list[Done]:
 
 
 def summary(rows: Sequence[Row], done: Sequence[Done]) -> str:
-    """Return the table of all rows, and what else is to be told."""
+    """Return the table of all rows, and what else is to be reported."""
     why = reasons()
     table = tabulate([row.cells() for row in rows], headers=Row.HEADERS, disable_numparse=True)
     told = [f"SHORT {row.case}: {why[row.case]}" for row in rows if row.short and row.case in why]

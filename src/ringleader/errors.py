@@ -166,7 +166,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def collected(faults: list[Fault], kind: type[RingleaderError] = RequestError) -> Iterator[None]:
-    """Add to ``faults`` those of an error that comes up inside, to be told with others, and go on behind."""
+    """Add to ``faults`` those of an error raised inside, to be reported with others, and continue behind."""
     try:
         yield
     except kind as error:

@@ -274,7 +274,7 @@ def alias_is_on() -> bool:
 
 
 def _failure_of(error: Exception, *, mpi: bool) -> RuntimeError | None:
-    """Return Horovod's error for one that tells of a rank's failure."""
+    """Return Horovod's error for one that reports a rank's failure."""
     told = error if isinstance(error, RankError) else error.__cause__
     code, rank = getattr(told, "exit_code", None), getattr(told, "rank", None)
     if code is None:

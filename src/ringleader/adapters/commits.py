@@ -109,7 +109,7 @@ class Received:
 
 
 Told = tuple[tuple[Any, ...], int, int]
-"""What rank 0 tells of an array: what it is, its length in bytes, its checksum."""
+"""What rank 0 sends about an array: what it is, its length in bytes, its checksum."""
 
 
 def _told(parts: Sequence[Part], *, sums: bool) -> tuple[list[tuple[str, bytes, int]], list[Told]]:

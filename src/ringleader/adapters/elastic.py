@@ -59,7 +59,7 @@ class HostMessages(queue.Queue[tuple[int, int]]):
     def empty(self) -> bool:
         """Return whether there is none; while the launcher prepares one, it is waited for.
 
-        The launcher tells of hosts when ranks can go on with them at once. A script that has to know now
+        The launcher reports hosts when ranks can continue with them at once. A script that has to know now
         whether hosts have changed, as few do, gets the answer that Horovod would give.
         """
         until = time.monotonic() + PREPARED_SECONDS
@@ -112,7 +112,7 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp: int, update_res: int) -> None:
-        """Note an update of the hosts; for programs that tell of it themselves."""
+        """Note an update of the hosts; for programs that report it themselves."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:

@@ -52,7 +52,7 @@ global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
 
 _REGISTERED: list[ProcessSet] = []
-"""Objects of the script that stand for registered sets; they are told when these go."""
+"""Objects of the script that stand for registered sets; they are notified when these are removed."""
 _GIVEN: list[ProcessSet] = []
 """Those that `init` was given, also where none of their ranks is there."""
 _ADDED: list[ProcessSet] = []

@@ -9,7 +9,7 @@ two processes, as a rank's agent is:
 
 The outer one does nothing but wait. Where the inner one is killed it inherits what that leaves behind, gives
 rank agents, which the kernel tells, time to end their ranks, and kills the rest. Where the outer one is
-killed the inner one is told, and ends everything.
+killed the inner one is notified, and ends everything.
 """
 
 from __future__ import annotations

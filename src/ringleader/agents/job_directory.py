@@ -33,7 +33,7 @@ def base_directory(tmp: str, uid: int) -> str:
 
 
 def backing_directory(job_id: str, shm: str = SHM) -> str:
-    """Return where an MPI that can be told puts the shared memory files of a job."""
+    """Return where an MPI that can be configured puts the shared memory files of a job."""
     return f"{shm}/ringleader-{job_id}"
 
 

@@ -103,7 +103,7 @@ class HostPrograms:
                 named = f" {name}" if name else ""
                 return f"there is no RDMA device{named} with an active port, and {run.test} needs one"
             if self._plan.memory == "cuda" and self.gpu(run) is None:
-                return "there is no GPU here that its driver tells of"
+                return "no GPU here is reported by its driver"
             if self._plan.memory == "cuda" and "--use_cuda" not in output([path, "--help"]):
                 return f"{path} has no --use_cuda: it was built without CUDA"
         return ""

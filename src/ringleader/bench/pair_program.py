@@ -41,7 +41,7 @@ Pair = Callable[[tuple[int, int], int, int, float], None]
 
 
 class Rounds:
-    """The rounds of one rank; everything is told when it is measured."""
+    """The rounds of one rank; everything is sent when it is measured."""
 
     def __init__(self, plan: PairPlan, world: Any, measure: Pair) -> None:
         """``measure``: one pair of a round; ``world``: an mpi4py communicator."""

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class StandardStream(io.FileIO):
-    """A standard descriptor that tells of a failure once."""
+    """A standard descriptor that reports a failure once."""
 
     def __init__(self, fd: int, *, silent: bool) -> None:
-        """``silent``: failures are not told at all."""
+        """``silent``: failures are not reported at all."""
         super().__init__(fd, "w", closefd=False)
         self._silent = silent
         self._failed = False

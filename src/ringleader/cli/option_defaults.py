@@ -269,7 +269,7 @@ def project_file() -> Path | None:
             if (place / FILE).is_file() and (place / FILE).stat().st_uid in owners:
                 return place / FILE
     except OSError:
-        pass  # a working directory that is gone is told by what needs it
+        pass  # a working directory that is gone is reported by what needs it
     return None
 
 

@@ -60,7 +60,7 @@ REPLACE: Mapping[str, Any] = {"names": ("--replace",), "old": ("--force",)}
 
 _STRENGTHS = {ParameterSource.COMMANDLINE: 9, ParameterSource.ENVIRONMENT: 8}
 _WRONG = "ringleader.wrong"
-"""Where a context keeps parameter → faults of its words; variables are told of elsewhere."""
+"""Where a context keeps parameter → faults of its words; variables are reported elsewhere."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]

@@ -115,7 +115,7 @@ def measure_hosts(
     by name. ``seconds``: what messages and ranks may take together, starts of jobs aside. ``progress`` is
     given a line now and then. ``ranks_per_host``: how many ranks compute at once. ``port``: the only RDMA
     port to measure. Raises what ``launch`` raises where nothing can be started, and StoppedError for a
-    signal; a job that ends badly later is told in ``ActiveResults.failure``.
+    signal; a job that ends badly later is described in ``ActiveResults.failure``.
     """
     began = time.monotonic()
     session = _Session(job, facts, environ, progress, launch)

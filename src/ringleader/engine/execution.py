@@ -303,11 +303,11 @@ class ReleasedMemory:
             self.to_tell = True
 
     def look_again(self) -> None:
-        """Tell once more of what arrays still looked at when it was told: it may be free by now."""
+        """Report once more what arrays still used when it was reported: it may be free by now."""
         self.to_tell = bool(self._segments)
 
     def unused(self) -> tuple[int, ...]:
-        """Return the segments that this rank needs no more, to be told the others now."""
+        """Return the segments that this rank no longer needs, to be reported to the others now."""
         self.to_tell = False
         if self._registered is None:
             return ()

@@ -48,7 +48,7 @@ class Launch:
 
     @property
     def message(self) -> int:
-        """Return what the other ranks of the group are told."""
+        """Return what is sent to the other ranks of the group."""
         return 2 * self.stamp + self.alone
 
 

@@ -233,7 +233,7 @@ def open_group(
 def _context(
     session: SessionParts, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
 ) -> TransportContext:
-    """Return what a framework's own transports are told of a group."""
+    """Return what a framework's own transports get to know of a group."""
     return TransportContext(
         ranks=ranks,
         peer_wait=peer_wait,
@@ -315,7 +315,7 @@ def _transport(
 
 
 def _new_segment(comms: Communicators, nbytes: int) -> Segment | None:
-    """Return shared memory, None where a host has none left; the user is told so."""
+    """Return shared memory, None where a host has none left, which is reported to the user."""
     segment = comms.new_segment(nbytes)
     if segment is None and comms.ranks.rank == 0:
         print(  # noqa: T201

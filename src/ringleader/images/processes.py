@@ -24,7 +24,7 @@ GRACE_SECONDS = 3.0
 DRAIN_SECONDS = 10.0
 """What is waited for the end of the output once the command itself has ended."""
 GLANCE_SECONDS = 0.5
-"""How often the one who waits is told that time passes."""
+"""How often the one who waits is called while time passes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -282,8 +282,8 @@ def follows_a_restart(ended: JobExit, cause: Cause | None, *, interrupted: bool,
 def _killed_with(failed: Sequence[RankEnd], aborts: Mapping[int, int]) -> RankEnd | None:
     """Return the rank that somebody killed while the first to fail left with an exit code of its own.
 
-    A peer's MPI may notice a death and exit before the dead rank's agent has told of it. Nobody dies of these
-    signals because a peer has left, and those that the launcher or the MPI sends are told as that.
+    A peer's MPI may notice a death and exit before the dead rank's agent has reported it. Nobody dies of these
+    signals because a peer has left, and those that the launcher or the MPI sends are reported as that.
     """
     if not failed or failed[0].signal is not None or failed[0].exit_code is None:
         return None
@@ -354,7 +354,7 @@ def abort_code(line: str) -> int | None:
 
 
 def aborts_in(output: str) -> dict[int, int]:
-    """Return rank → code of the MPI_Abort that Open MPI's mpirun tells of."""
+    """Return rank → code of the MPI_Abort that Open MPI's mpirun reports."""
     found = _OPEN_MPI_ABORT.search(output)
     return {int(found[1]): int(found[2])} if found else {}
 

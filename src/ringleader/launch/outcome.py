@@ -1,4 +1,4 @@
-"""What comes back from a launch, and who is told while it runs."""
+"""What comes back from a launch, and who is informed while it runs."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Outcome(JobExit):
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
-    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""
+    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank reported any."""
     elastic: ElasticHistory | None = None
     """What an elastic job went through."""
     differences: tuple[dict[str, Any], ...] = ()

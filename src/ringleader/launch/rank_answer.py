@@ -3,7 +3,7 @@
 A rank sends one JSON value with ``send``, over its report pipe. A line of that may have 1 MiB, and facts of a
 host with many devices may be longer: a value goes in parts, each a report of its own: ``{"kind": "answer",
 "name": "facts", "text": …, "last": false}``. ``JobListener`` is the launcher's side; what listeners of any
-job are told is in ``outcome``.
+job are informed of is in ``outcome``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Allocation:
 
 
 def find_allocation(environ: Mapping[str, str], read: Callable[[str], str]) -> Allocation | None:
-    """Return the allocation that the environment tells of, or ``None``.
+    """Return the allocation that the environment describes, or ``None``.
 
     ``read`` takes a path and returns the file's text; it may raise OSError.
     """

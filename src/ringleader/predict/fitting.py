@@ -112,7 +112,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What measured points tell of one job."""
+    """What measured points show of one job."""
 
     setup: Setup
     parameters: tuple[Parameter, ...]

@@ -98,7 +98,7 @@ class Profile:
     is_mellanox: bool = True
     """Whether node-feature-discovery's own rules know such nodes: they look for the PCI vendor 15b3."""
     advice: str = ""
-    """What somebody who takes this profile is told once."""
+    """What is printed once for whoever takes this profile."""
     source: str
     """The fact that it rests on."""
     unverified: str = ""

@@ -165,7 +165,7 @@ def _headline(after: str, before: str, matches: Sequence[Match]) -> str:
     decided = [match for match in matches if match.is_decided]
     if not decided:
         if all(match.low is None and match.high is None for match in matches):
-            return f"{before} and {after} were measured once: what differs cannot be told."
+            return f"{before} and {after} were measured once: differences cannot be judged."
         return f"No difference between {before} and {after} shows beyond the spread of the repetitions."
     parts = []
     for word in ("faster", "slower"):

@@ -183,18 +183,18 @@ class HorovodrunOptions:
 
     no_stall_check: bool | None = _option(
         "/--stall-check",
-        "Do not tell of ranks for which others wait.",
+        "Do not report ranks for which others wait.",
         key="enabled",
         variable="HOROVOD_STALL_CHECK_DISABLE",
     )
     stall_check_warning_time_seconds: int | None = _option(
         "SECONDS",
-        "After which a wait is told. [default: 60]",
+        "Time after which a wait is reported. [default: 60]",
         variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
     )
     stall_check_shutdown_time_seconds: int | None = _option(
         "SECONDS",
-        "After which a wait is an error. [default: 0, never]",
+        "Time after which a wait is an error. [default: 0, never]",
         variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     )
     consistency_check: str | None = _option(

@@ -117,7 +117,7 @@ class SessionExchange:
         self._under_way: list[Request] = []
         """Requests that the engine has; of the thread alone."""
         self._orders: dict[str, tuple[Work, array[int]]] = {}
-        """By name of the operation: rank 0's order, which is told along with it."""
+        """By name of the operation: rank 0's order, which is sent along with it."""
         self._latest = time.monotonic()
         self._wakeup = threading.Event()
         self._napping = False

@@ -165,7 +165,7 @@ class GenerationService:
         return [(self._listener.fileno(), reads), *own]
 
     def serve(self, fd: int, events: int) -> None:
-        """Do what is to be done after poll told of ``events``; one of another's descriptors is left alone."""
+        """Do what is to be done after poll reported ``events``; one of another's descriptors is left alone."""
         if fd == self._listener.fileno():
             for sock in unix_messages.accepted(self._listener):
                 self._peers[sock.fileno()] = _Peer(sock)
@@ -333,7 +333,7 @@ class GenerationService:
     def end(self, words: dict[str, Any]) -> None:
         """End a generation, broken: ``{number, rank, incarnation, exit_code, signal, host, words}``.
 
-        Ranks see it in the page, proxies are told. One that is not the present one is left alone.
+        Ranks see it in the page, proxies get a message. One that is not the present one is left alone.
         """
         generation = self._generation
         if generation is None or generation.number != words.get("number"):

@@ -1,5 +1,5 @@
 """Runs in every Python of a rank before the script: SIGQUIT prints all threads' stacks on standard error, and
-the end of a script by an exception is told at once. With ``--as-horovod`` the name ``horovod`` stands for
+the end of a script by an exception is reported at once. With ``--as-horovod`` the name ``horovod`` stands for
 ``ringleader``.
 
 It comes first in PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.

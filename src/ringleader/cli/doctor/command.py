@@ -455,7 +455,7 @@ def reading(options: DoctorOptions, *, again: HostsReading | None = None) -> Hos
 
 
 def print_facts(read: HostsReading, result: Result) -> int:
-    """Print facts as JSON; hosts that could not be read are told on standard error."""
+    """Print facts as JSON; hosts that could not be read are listed on standard error."""
     result.write(stored_facts.facts_document(read.facts))
     sys.stdout.write(stored_facts.facts_text(read.facts))
     for fault in read.faults:

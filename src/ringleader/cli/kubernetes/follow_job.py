@@ -148,7 +148,7 @@ QUESTION = "Delete the job? y: delete it, n: leave it running, c: go on followin
 
 
 class Terminal(Listener, Protocol):
-    """Whoever is told how the job goes, and may be asked."""
+    """Who is informed about the job's progress, and may be asked."""
 
     def say(self, text: str) -> None:
         """Take a line that stays."""

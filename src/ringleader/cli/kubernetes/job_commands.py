@@ -308,7 +308,7 @@ def delete_command(options: DeleteOptions) -> None:
 
 
 async def _delete(connection: Connection, options: DeleteOptions) -> None:
-    """Delete what is there; what is not, or cannot be deleted, is told together at the end."""
+    """Delete what is there; what is not, or cannot be deleted, is reported together at the end."""
     faults: list[Fault] = []
     gone: list[JobView] = []
     for name in dict.fromkeys(options.jobs):

@@ -1,4 +1,4 @@
-"""What is wrong with options besides single words, collected to be told at once; files that options name."""
+"""What is wrong with options besides single words, collected to be reported together; files that options name."""
 
 from __future__ import annotations
 

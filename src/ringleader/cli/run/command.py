@@ -1,4 +1,4 @@
-"""``ringleader run``: options become a job, the job is launched, and a person is told how it went."""
+"""``ringleader run``: options become a job, the job is launched, and its outcome is reported."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ FAR_SLOWER = 0.2
 CLEARED = 0.5
 """A partner that reaches this part of what most hosts reach is not why a rate is ``FAR_SLOWER``. Ours."""
 SCATTER = 0.25
-"""More slow pairs than this part of all, without a pattern, are told as scatter, not one by one. Ours."""
+"""More slow pairs than this part of all, without a pattern, are reported as scatter, not one by one. Ours."""
 
 
 WHOLE_CUT = 0.9
@@ -105,7 +105,7 @@ class Isolation:
     """``pairs`` are too many to be faults of single links, and have no pattern."""
     split: tuple[tuple[str, Direction], ...] = ()
     """Hosts that are slow with everybody, but make up half of the directions or more: what is the exception
-    cannot be told."""
+    cannot be determined."""
 
     @property
     def quiet(self) -> bool:
@@ -232,7 +232,7 @@ _OPPOSITE = {Direction.INTO: Direction.OUT_OF, Direction.OUT_OF: Direction.INTO}
 def _far_slower_hosts(table: _Table) -> tuple[SlowHost, ...]:
     """Return hosts far slower with everybody than all of their partners are with others.
 
-    They are told first: beside them a partner that is a little slow, by noise or by a fault of its own, would
+    They are reported first: beside them a partner that is a little slow, by noise or by a fault of its own, would
     not count as known to be good, and be blamed for the rate between the two.
     """
     found = []

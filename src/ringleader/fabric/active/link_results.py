@@ -52,7 +52,7 @@ def link_results(rates: Rates, *, ids: Callable[[str], str] = str) -> tuple[Chec
 def _hosts(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
     names = {host for pair in rates for host in pair}
     if len(names) < 3:
-        what = "a slow host cannot be told from its partner with fewer than 3 hosts"
+        what = "a slow host cannot be distinguished from its partner with fewer than 3 hosts"
         yield CheckResult(id=HOST, verdict=Verdict.SKIP, seen=what)
         return
     for one in found.hosts:

@@ -264,7 +264,7 @@ def fi_provider(facts: HostFacts) -> CheckResult:
 def fork(facts: HostFacts) -> CheckResult:
     version = version_of(facts.kernel)
     if any(facts.environment.get(name, "0") != "0" for name in ("FI_EFA_FORK_SAFE", "RDMAV_FORK_SAFE")):
-        return passed("libfabric was told")
+        return passed("libfabric was configured for it")
     if version is None:
         return skipped("the kernel's release is not known")
     if version < (5, 15):

@@ -118,7 +118,7 @@ class Files:
         return self.link(name).rpartition("/")[2]
 
     def device_path(self, name: str) -> str:
-        """Return where below /sys/devices an entry of /sys/class or /sys/bus is; empty: not to be told."""
+        """Return where below /sys/devices an entry of /sys/class or /sys/bus is; empty: unknown."""
         found = self.link(name)
         if not found and self.exists(name):
             found = os.path.realpath(self.path(name))

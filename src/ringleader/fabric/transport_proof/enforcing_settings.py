@@ -39,7 +39,7 @@ def _nccl(requirement: Requirement, facts: HostFacts) -> Settings:
     if version is None:
         return Settings()
     if version < NAMES_NETWORK:
-        why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on it can be told not to"
+        why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on this can be switched off"
         return unset("NCCL_NET", why, rdma=False)
     if requirement.between == TCP:
         why, rivals = "tcp is required", ("NCCL_NET_PLUGIN",)

@@ -20,7 +20,7 @@ SOCKET_NETWORKS = ("socket", "fastsocket", "fastrak", "tcpx")
 """Beginnings of names of NCCL's networks that speak TCP, in lower case; Google's FasTrak does so from GPU
 memory."""
 MULTI_NODE_NVLINK = "P2P/MNNVL"
-"""NVLink between hosts; which ranks a channel joins is told as the world's communicator numbers them."""
+"""NVLink between hosts; the ranks that a channel joins have the numbers of the world's communicator."""
 VERBS_NETWORKS = ("ib", "gib", "ucx", "sharp", "spectrum")
 OFI_NETWORKS = ("aws libfabric", "libfabric", "ofi", "aws")
 

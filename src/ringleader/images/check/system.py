@@ -46,7 +46,7 @@ def _image(lookup: VersionLookup, reference: str) -> Iterator[Finding]:
         return
     if row is None:
         if series(found.version) == series(lookup.selection.cuda):
-            return  # told of the block already
+            return  # the block was reported already
         yield fault("cuda", f"there is no image of CUDA {found.version} that the tables know")
         return
     cited = row.cited()

@@ -62,7 +62,7 @@ WAIT_OFF = "off"
 WAIT_LIMIT = "ringleader/wait-limit"
 """Seconds that a launcher waits for its workers at most, whatever they wait for. Without it workers that
 have no address yet, because they are queued or pulled, are waited for as long as the job may live, and those
-that have one and do not answer for as long as the operator was told: 900 s."""
+that have one and do not answer for as long as the operator allows: 900 s."""
 
 GANG = "ringleader/gang"
 """Gang scheduler of this job: `none`, `volcano`, or the name of a scheduler with scheduler-plugins'

@@ -11,7 +11,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 LARGEST = 2**63 - 1
 """What Kubernetes counts up to: it takes a larger amount for this one (resource.ParseQuantity, 1.36)."""
 _POWERS = 99
-"""Powers of ten that are told apart, in either direction: an amount may not take minutes to work out."""
+"""Powers of ten that are distinguished, in either direction: an amount may not take minutes to work out."""
 QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
 """How a quantity is written: 2, 0.5, 500m, 2Gi, 1e3."""
 

@@ -81,7 +81,7 @@ def has_our_sshd(job: MPIJob) -> bool:
 
 
 def sshd_args(job: MPIJob) -> list[str]:
-    """Return what ``SSHD`` is told beyond the reference's words.
+    """Return the arguments of ``SSHD`` beyond those of the reference.
 
     The keys' folder is a mounted Secret, open to all, which sshd would refuse to read in its strict mode.
     """

@@ -135,7 +135,7 @@ def prepared_world(
     )
     environment = {**command.environment, **dict(command.rank_environment), **variables}
     environment |= daemon_variables(mpi, job.lost_after)
-    # Ranks are no children of an mpirun's: nothing of it is told to them.
+    # Ranks are no children of an mpirun's: nothing of it is passed to them.
     command = replace(command, environment=environment, rank_environment={}, links={})
     return replace(prepared, command=command)
 

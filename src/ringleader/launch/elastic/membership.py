@@ -48,7 +48,7 @@ from ringleader.launch.elastic.next_world import (
 from ringleader.plan.elastic_options import RESET_LIMIT
 
 LAST_WORD_SECONDS = 10.0
-"""From the end of a rank's socket until its end must have been told."""
+"""From the end of a rank's socket until its end must have been reported."""
 TIDY_SECONDS = 1.0
 """From the beginning of a generation until what it does not need is ended: a world's end, and that of ranks,
 keeps processors busy that the generation's first steps want."""
@@ -279,7 +279,7 @@ def _begin(state: State, world: WorldRecord) -> None:
         hosts=names,
         arrivals=list(arrivals),
     )
-    for host in state.hosts.values():  # agents forget newer ones when they are told
+    for host in state.hosts.values():  # agents forget newer ones when they are notified
         host.commits = tuple(number for number in host.commits if number <= restore)
     state.order = {incarnation: rank for rank, (_, incarnation) in enumerate(order)}
     state.failures = []

@@ -25,7 +25,7 @@ from ringleader.launch.elastic.membership_state import (
 from ringleader.launch.elastic.next_world import REMOVED
 
 GONE_SECONDS = 2.0
-"""From the end of a rank's socket until its end is told: a rank that is killed is reaped at once, one that
+"""From the end of a rank's socket until its end is reported: a rank that is killed is reaped at once, one that
 ends by itself may have closed the socket before its interpreter is done."""
 SAME_SECONDS = 1.0
 """Within which ranks that end alike do so for one reason: the script's."""
@@ -161,7 +161,7 @@ def rank_waiting(
         state.hosts[rank.host].commits = _newest(commits)
     if generation is not None and rank.status in _TAKES_PART:
         if after < generation.number and rank.status is not RankStatus.DETACHED:
-            return  # it was on its way when the rank was told of this generation
+            return  # it was on its way when the rank was notified of this generation
         if after == generation.number and not _switches(state):
             why = f"{state.name(rank)} left the generation" + (f": {reason}" if reason else "")
             state.break_generation(why, supposed=True)

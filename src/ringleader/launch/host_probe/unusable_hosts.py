@@ -158,7 +158,7 @@ def _name_faults(report: HostReport, ours: HostReport, *, takes_ranks: bool) -> 
         else:
             hint = "add every host of the job to its /etc/hosts or DNS, or use addresses"
             yield f"the name {name} does not resolve there", hint
-    # Our own name may mean anything there: the MPI's daemons are told our address.
+    # Our own name may mean anything there: the MPI's daemons get our address.
     for name in () if report.is_local else report.looped:
         if name not in (*own, ours.hostname):
             what = f"the name {name} means itself there ({', '.join(report.names[name])})"

@@ -1,7 +1,7 @@
 """Which MPI starts the ranks: the embedded wheel, or the one the user points at, with its own library.
 
 Which ``mpirun`` starts a rank and which ``libmpi`` the rank loads are two different things (mpi4py takes the
-first library it finds), so both are found together here and the ranks are told the library.
+first library it finds), so both are found together here and the library is passed to the ranks.
 """
 
 from __future__ import annotations

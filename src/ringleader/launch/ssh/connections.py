@@ -1,7 +1,7 @@
 """One job's connections to its hosts: opened once, shared by probe and MPI launcher, then closed.
 
 OpenSSH itself shares the connections (ControlMaster). Everything it is to do is in one configuration
-file of the job, so that the MPI needs to be told only ``ssh -F FILE``.
+file of the job, so that the MPI needs only ``ssh -F FILE``.
 """
 
 from __future__ import annotations

@@ -245,7 +245,7 @@ class AgentServer:
 def listen(addresses: Sequence[str], *, backlog: int) -> list[socket.socket]:
     """Return sockets that listen on these addresses on one free port; on all there are where none is ours.
 
-    Ours are those by which agents are told to reach us; nobody else needs to find this port.
+    Ours are those by which agents reach us; nobody else needs to find this port.
     """
     for _ in range(_PORT_ATTEMPTS):
         made: list[socket.socket] = []

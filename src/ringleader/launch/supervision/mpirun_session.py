@@ -45,7 +45,7 @@ from ringleader.render.rank_environment import FreePorts
 NOTICE_SECONDS = 0.0005
 """For each rank of the job, from one round of notices of ends to the next."""
 LOST_SECONDS = 8.0
-"""After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
+"""After mpirun's end, or after the grace of ranks that were ordered to stop: for the agents' last words."""
 REMIND_SECONDS = 3.0
 """After an order to stop: until the user hears whom it still waits for."""
 MPIRUN_SECONDS = 3.0
@@ -94,7 +94,7 @@ class Supervisor(Session[RankState]):
         """What ended while the job needed it."""
         self._mpirun_noted = False
         self._ended: list[RankState] = []
-        """Ranks of whose end the others have not been told."""
+        """Ranks of whose end the others have not been notified."""
         self._next_notice = float("-inf")
         self._reported = 0
         self._mpirun_gone: float | None = None
@@ -353,7 +353,7 @@ class Supervisor(Session[RankState]):
     def _tell_ends(self, now: float) -> None:
         """Tell the ranks that run which others have ended, so that nobody waits for them.
 
-        Ends that come together are told together, and with many ranks less often: what is sent in a second
+        Ends that come together are reported together, and with many ranks less often: what is sent in a second
         does not grow with their number.
         """
         if not self._ended or now < self._next_notice:
@@ -417,7 +417,7 @@ class Supervisor(Session[RankState]):
             lost_after=self.job.lost_after,
             mpi=self.prepared.mpi.name,
         )
-        # A daemon that mpirun says to have lost: one that is told to end does not break off.
+        # A daemon that mpirun says to have lost: one that is ordered to end does not break off.
         nodes = set(daemons_lost_in(self.mpirun.output()))
         at = min((loss.at for loss in self.losses), default=self.cause.at if self.cause else 0.0)
         daemons = [

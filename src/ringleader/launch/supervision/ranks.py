@@ -103,7 +103,7 @@ class OutputFlow:
             self.tick()
 
     def tick(self) -> None:
-        """Grant what was held back, if the readers have caught up; tell of a full disk once."""
+        """Grant what was held back, if the readers have caught up; report a full disk once."""
         if self.held and self.waiting < MOST:
             for state in self.held:
                 self._tell(state, do="written", bytes=state.to_grant)

@@ -362,7 +362,7 @@ def _swarm(request: ComposeRequest) -> Found:
         what = "a swarm's services have no devices and not the host's network: docker stack ignores both"
         yield f"--rdma {request.rdma}", what, instead
     if request.gpus:
-        yield "--gpus", "a swarm knows GPUs only as generic resources that each daemon was told of", instead
+        yield "--gpus", "a swarm knows GPUs only as generic resources that are configured for each daemon", instead
     if request.network not in (None, Network.OVERLAY):
         what = "docker stack ignores network_mode: services are in an overlay network"
         yield f"--network-mode {request.network}", what, instead

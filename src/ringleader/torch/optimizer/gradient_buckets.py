@@ -258,7 +258,7 @@ class GradientBuckets(BucketMemory):
                     done.update(sequence)
         rest = [index for index in range(self.count) if index not in done]
         rest.sort(key=self._last.__eq__)
-        # What is noticed after the agreement, with nothing to tell it with, is told in the next step.
+        # What is noticed after the agreement, with nothing to send it with, is sent in the next step.
         self.too_late = self._last in done and self._wants_agreement
         works = []
         for index in rest:

@@ -87,7 +87,7 @@ def end_job(builder: DecisionBuilder, failures: FailureHistory) -> bool:
 def _doubt_left(builder: DecisionBuilder, failed: Condition, failures: FailureHistory) -> float:
     """Return the seconds to wait for word of a worker that the launcher may have failed for.
 
-    Jobs and Pods are watched apart, and each node tells of its Pods in its own time.
+    Jobs and Pods are watched apart, and each node reports its Pods in its own time.
     """
     since = rfc3339.seconds_of(failed.last_transition_time)
     is_known = failures.first is not None and (failures.first.role == WORKER or not builder.pods.workers)

@@ -196,7 +196,7 @@ def _count(builder: DecisionBuilder, record: RestartRecord, cause: str, new: Seq
     else:
         builder.annotations[COUNTED] = counted_now(record, new, builder.pods.all_workers)
         if is_elastic(builder.job):
-            return  # it runs on, and its size tells of it
+            return  # it keeps running, and its size shows it
         what = "it is made anew" if len(new) == 1 else f"it and {len(new) - 1} more workers are made anew"
     _say_restarting(builder, f"{cause}; {what} ({number} of {limit(builder.job)})")
 

@@ -163,7 +163,7 @@ def is_running(launcher: Object | None, pods: JobPods, least: int | None = None)
 
 
 def note_size(builder: DecisionBuilder) -> None:
-    """Put the present size into the status; a change is told once, with its reason."""
+    """Put the present size into the status; a change is reported once, with its reason."""
     if not is_elastic(builder.job):
         return
     now, known = len(builder.pods.ready_workers), builder.status.elastic

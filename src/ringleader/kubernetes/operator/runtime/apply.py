@@ -162,7 +162,7 @@ class Applier:
             if owner.get("uid") == job.metadata.uid:
                 outcome.has_found = True
                 return True
-            if resource != PODS:  # a foreign Pod is in no view: the refusal tells of it
+            if resource != PODS:  # a foreign Pod is in no view: the refusal reports it
                 self._caches.wrote(resource, found, title)
             is_namesake = owner.get("kind") == KIND and owner.get("name") == title
             if is_namesake or found["metadata"].get("deletionTimestamp"):
@@ -180,7 +180,7 @@ class Applier:
         self._caches.wrote(resource, await self._adopted(resource, stored), title)
 
     async def find_launcher(self, job: MPIJob) -> None:
-        """Look by name for a launcher that the status tells of and no watch shows.
+        """Look by name for a launcher that the status names and no watch shows.
 
         One that another controller made has no label of ours. Raises ApiError and UnreachableError.
         """

@@ -49,7 +49,7 @@ class ProcessOptions:
     resync: float = 300.0
     """A job that has not ended is looked at so often even if nothing happens."""
     stop_within: float = 15.0
-    """For passes under way when the process is told to stop."""
+    """For passes under way when the process is stopped."""
     silence: float = 5.0
     """The API server may be silent for so long before the process is no longer ready."""
     watch_silence: float = 90.0
