@@ -1,4 +1,4 @@
-"""How long does a job take to go on after a rank was killed, and how many steps are done again?
+"""How long does a job take to continue after a rank was killed, and how many steps are done again?
 
     python benchmarks/recovery.py [--kills 5] [--peer-python PATH] [--lab NAME]
 
@@ -9,7 +9,7 @@ SIGKILL to the last rank. Seconds are from the kill to the end of the next step 
 
 Horovod gives up the host of a rank that fails. So its ranks are on names of this machine with one slot
 each, and each kill needs a job of its own: with one name more than ranks a new rank replaces the one that
-was killed; with as many the others go on alone, as ours do with ``--exclude-hosts``. It knows three names
+was killed; with as many the others continue alone, as ours do with ``--exclude-hosts``. It knows three names
 of this machine, so there are two ranks.
 
 With ``--lab`` the ranks are on hosts of a lab with one slot each, of which Horovod takes three. Its launcher

@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warmup-epochs", type=float, default=5)
     parser.add_argument("--workers", type=int, default=2, help="processes per rank that read pictures (2)")
     parser.add_argument("--checkpoint", type=Path, help="file that rank 0 writes after each epoch")
-    parser.add_argument("--resume", action="store_true", help="go on from --checkpoint where it exists")
+    parser.add_argument("--resume", action="store_true", help="continue from --checkpoint where it exists")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

@@ -192,7 +192,7 @@ class ProxyWorld:
         return max(set.intersection(*held), default=0) if held else 0
 
     def leave(self, incarnation: int) -> None:
-        """Tell a rank that waits that the job goes on without it."""
+        """Tell a rank that waits that the job continues without it."""
         with self.lock:
             self.waiting.discard(incarnation)
             for service in self._services:

@@ -220,7 +220,7 @@ class Run(StoredRun):
     warmup: float
     """Part of the time in which all ranks trained that was left out at its beginning."""
     failure: str = ""
-    """Why it ended early; empty where it did not, or is still going on."""
+    """Why it ended early; empty where it did not, or is still running."""
     strong: bool = False
     """The global batch is the same at every size (strong scaling); else each rank's is (weak scaling)."""
     global_batch: int | None = bounded(None, least=1, wrong="{} samples cannot be")

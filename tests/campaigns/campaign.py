@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 def until(
     done: Callable[[], Found], seconds: float, pause: float = 0.01, going: Callable[[], bool] = lambda: True
 ) -> Found:
-    """Ask until something is there, time is over, or nothing goes on any more; return the last answer."""
+    """Ask until something is there, time is over, or nothing continues any more; return the last answer."""
     end = time.monotonic() + seconds
     while not (found := done()) and time.monotonic() < end and going():
         time.sleep(pause)

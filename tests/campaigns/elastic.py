@@ -1,4 +1,4 @@
-"""Kills ranks, hosts and links of elastic jobs, and measures how long they take to go on.
+"""Kills ranks, hosts and links of elastic jobs, and measures how long they take to continue.
 
     python tests/campaigns/elastic.py [PART …] [--kills 200] [--trials 2] [--stops 100] [--layout host|lab]
 
@@ -7,7 +7,7 @@ every result is checked, survivors are the processes that they were, and what th
 In a lab, as root: ``hosts``: processes of hosts and their links. ``changes``: hosts come and go by a
 discovery script. ``two``: two failures at once, while a world starts, during a switch. ``stopped``: MPI
 proxies are stopped across a switch. ``returns``, on this host or in a lab (``--layout``): hosts leave while
-ranks return. A table is printed; what did not go on is an exception, and the exit code is 1.
+ranks return. A table is printed; what did not continue is an exception, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ringleader.lab.saved_state import Lab, LabHost
 
 START_SECONDS, GO_ON_SECONDS, STRIKE_SECONDS = 90.0, 60.0, 30.0
 SURVIVES = ("--min-np", "1", "--rank-restarts", "100000")
-"""Of jobs that go on whatever happens to their ranks."""
+"""Of jobs that continue whatever happens to their ranks."""
 Words = argparse.Namespace
 
 
@@ -126,7 +126,7 @@ def result(what: str, who: str, seconds: float | None, faults: Sequence[str], jo
 
 
 def failed(what: str, who: str, why: str, job: ElasticJob) -> Result:
-    """Return the result of a trial after which the job does not go on."""
+    """Return the result of a trial after which the job does not continue."""
     code = job.launcher.poll()
     return result(
         what, who, None, [why + ("" if code is None else f" (the launcher ended with {code})")], job
@@ -158,7 +158,7 @@ WARM, LOOKS = 20, 50
 
 
 def ranks(words: Words) -> Iterator[Result]:
-    """Strike ranks of jobs; a new job where one does not go on."""
+    """Strike ranks of jobs; a new job where one does not continue."""
     campaign = _Strikes(words)
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(a_lab(4)) if words.layout == "lab" else None
@@ -180,7 +180,7 @@ class _Strikes:
         self.draw.shuffle(self.plan)
 
     def strike(self, job: ElasticJob) -> Iterator[Result]:
-        """Strike ranks of one job until it does not go on, or none are left to be struck."""
+        """Strike ranks of one job until it does not continue, or none are left to be struck."""
         if none := starts(job, self.size):
             self.left = 0
             yield from none
@@ -285,7 +285,7 @@ HOST_FAULTS = (
     *("ssh sessions", "link 60 s"),
 )
 UNDISTURBED_SECONDS = 5.0
-"""An MPI may go on without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
+"""An MPI may continue without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
 host's proxies do as well: so long they are watched."""
 PROCESSES = {
     "proxy": PROXY,
@@ -439,7 +439,7 @@ def _stopped(processes: list[int]) -> Iterator[None]:
 def _at_a_switch(
     job: ElasticJob, listed: HostList, draw: random.Random, change: str, wanted: list[str]
 ) -> Result:
-    """Stop old proxies when a rank has left, or at some moment before it; go on when the next ones work."""
+    """Stop old proxies when a rank has left, or at some moment before it; continue when the next ones work."""
     generation, old, size = job.members()[0].generation, job.of_kind(PROXY), 2 * len(wanted)
     some, known = draw.sample(old, draw.randint(1, len(old))), pids()
     listed.offer(wanted)
@@ -449,7 +449,7 @@ def _at_a_switch(
         job.wait_for_new(PROXY, known, GO_ON_SECONDS)
         time.sleep(draw.uniform(0.0, 0.6))
     began = time.monotonic()
-    with _stopped(some):  # where ranks still need them, they wait until these go on
+    with _stopped(some):  # where ranks still need them, they wait until these continue
         job.wait_for_step(generation, size, 1.5)
         time.sleep(draw.uniform(0.0, 0.3))
     found = trains(f"stopped {change}", f"{len(some)} of {len(old)}", size, began, job)

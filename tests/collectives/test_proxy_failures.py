@@ -1,4 +1,4 @@
-"""Ranks of an elastic job that are killed: the others hear of it, and go on in the next generation."""
+"""Ranks of an elastic job that are killed: the others hear of it, and continue in the next generation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PHASES = ("allreduce", "fused", "gradients", "broadcast", "allgather")
 
 
 class Job:
-    """Ranks that go on: forked by one process that has PyTorch imported."""
+    """Ranks that continue: forked by one process that has PyTorch imported."""
 
     def __init__(self, place: Path, slots: Sequence[int], *, mpi: str = "", transport: str = "") -> None:
         mpirun, more = other_mpi(mpi, place) if mpi else ((), {})
@@ -81,7 +81,7 @@ class Job:
         return sorted(found(), key=lambda one: one["rank"])
 
     def kill(self, rank: int, *, replace: str = "", how: int = signal.SIGKILL) -> int:
-        """Kill a rank; the next generation has another one on its slot, or goes on without it."""
+        """Kill a rank; the next generation has another one on its slot, or continues without it."""
         with self.world.lock:
             incarnation, slot = self.world.members[rank]
             pids = self.world.pids()
@@ -237,7 +237,7 @@ def test_a_rank_that_is_killed_in_init(new_job: Any, slots: list[int]) -> None:
 
 @pytest.mark.long
 def test_another_world_with_and_without_a_stopped_proxy(new_job: Any) -> None:
-    """Ranks go on over the proxies of another mpirun; those of the old one change nothing any more."""
+    """Ranks continue over the proxies of another mpirun; those of the old one change nothing any more."""
     job = new_job([1, 1])
     job.start("allreduce")
     for stopped in (False, True):

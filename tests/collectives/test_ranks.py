@@ -193,7 +193,7 @@ def test_a_stall_that_is_not_to_be_told(jobs: Any) -> None:
     job.passed(3)
 
 
-@pytest.mark.parametrize("how", ["others go on", "never calls"])
+@pytest.mark.parametrize("how", ["others continue", "never calls"])
 def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
     job = jobs(
         "stalling.py",

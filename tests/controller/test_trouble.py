@@ -283,7 +283,7 @@ def test_somebody_elses_pod_is_left_alone(cluster):
     wait(lambda: holds(cluster, "Running", "other"), "another job runs")
     assert "train-worker-3" not in names(pods(cluster)), "nothing more is made"
     cluster.delete("pods", "train-worker-0")
-    wait(lambda: holds(cluster, "Running"), "once the name is free the job goes on")
+    wait(lambda: holds(cluster, "Running"), "once the name is free the job continues")
     assert reasons(cluster).count("ErrResourceExists") == 1
 
 
@@ -334,7 +334,7 @@ def test_a_namespace_that_goes_takes_its_jobs_along_without_a_word(counted):
     wait(lambda: counted.get("namespaces", "team") is None, "the namespace is gone")
     wait(lambda: calm(counted) == 0, "the operator is at rest")
     counted.create(job())
-    wait(lambda: holds(counted, "Running"), "jobs elsewhere go on")
+    wait(lambda: holds(counted, "Running"), "jobs elsewhere continue")
 
 
 @pytest.mark.usefixtures("operator")

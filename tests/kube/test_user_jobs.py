@@ -134,7 +134,7 @@ def test_ctrl_c_while_the_job_is_being_sent(start: Start, fake: FakeCluster) -> 
     until("the request", lambda: slow.hits)
     command.press()
     assert command.ends() == 130
-    assert "the job train goes on in namespace default" in command.err
+    assert "the job train continues in namespace default" in command.err
     assert fake.get("mpijobs", "train") is not None
 
 
@@ -188,7 +188,7 @@ def test_without_a_terminal_ctrl_c_leaves_the_job(
     command.says("running on")
     command.press()
     assert command.ends() == 130
-    assert "the job train goes on in namespace default" in command.err
+    assert "the job train continues in namespace default" in command.err
     assert "ringleader k8s delete train --namespace default" in command.err
     assert fake.get("mpijobs", "train") is not None
 

@@ -1,4 +1,4 @@
-"""Host agents as the launcher knows them: who is taken for which host's, how long a host goes on alone."""
+"""Host agents as the launcher knows them: who is taken for which host's, how long a host continues alone."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_an_elastic_jobs_ranks_become_workers(
             {"annotation": ("ringleader/on-worker-failure=restart",)},
             {"min_np": "1"},
             "metadata.annotations[ringleader/on-worker-failure]: restart starts the whole job from its "
-            "beginning, an elastic job goes on",
+            "beginning, an elastic job continues",
         ),
     ],
 )

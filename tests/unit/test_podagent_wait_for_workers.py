@@ -158,7 +158,7 @@ def test_where_the_port_is_unknown_only_silence_of_all_is_passed_over(
 ) -> None:
     if goes_on:
         time, _ = wait(answers, knows_port=False)  # type: ignore[arg-type]
-        assert "going on" in time.said[-1]
+        assert "continuing" in time.said[-1]
     else:
         with pytest.raises(RefusedError):
             wait(answers, knows_port=False)  # type: ignore[arg-type]

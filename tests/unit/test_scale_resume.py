@@ -235,7 +235,7 @@ def test_hosts_that_are_added_are_kept_for_the_next_time(
             ["--threads: 'abc' is no whole number", "--resume and --replace"],
         ),
         (("--replace",), ["--resume and --replace"]),
-        (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot go on with A=2"]),
+        (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot continue with A=2"]),
         (("-H", "h2:2,h1:2"), ["1x1: ran on h1, would run on h2 now"]),
         (("--no-uncoupled",), ["--no-uncoupled: the run was measured with it off"]),
         (("--grid", "9x2"), ["9x2 needs 9 hosts"]),

@@ -8,7 +8,7 @@ there. What is in a bucket is learned:
 - What came between two arrivals of one name is a cycle, as a training's step is; after the first, all of it
   is one bucket.
 - In the third cycle rank 0 tells its order to all (`BucketPlanner.agreement_due`), which then cut their
-  buckets alike, by bytes in the order in which rank 0's backward brings them: the exchange of one goes on
+  buckets alike, by bytes in the order in which rank 0's backward brings them: the exchange of one continues
   while backward computes the next.
 
 A bucket that is not completed in time goes as it is, so that a wrong guess costs one silence and is never an
@@ -99,7 +99,7 @@ class BucketPlanner:
         self._ripe: dict[int, list[_Bucket]] = {}
         """Cycles of which a bucket was completed since the last look."""
         self._cycle: set[str] = set()
-        """Names of the cycle that goes on."""
+        """Names of the cycle that continues."""
         self.cycle_number = 1
         """It grows with every cycle, as with a training's steps."""
         self._bucket_of: dict[str, _Bucket] = {}

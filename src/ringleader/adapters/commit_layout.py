@@ -146,7 +146,7 @@ def take_apart(name: str, captured: Captured, codec: ArrayCodec) -> Part:
         kind = f"{type(captured.value).__module__}.{type(captured.value).__qualname__}"
         raise UnpicklableError(
             f"{name!r} of the state ({kind}) cannot be pickled: {type(error).__name__}: {error}. Keep in the "
-            "state what training needs to go on, and make the rest again."
+            "state what training needs to continue, and make the rest again."
         ) from error
     part.outline = file.getvalue()
     return part

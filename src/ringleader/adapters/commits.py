@@ -175,7 +175,7 @@ class Commits:
         """What there was at the last commit, and its checksum."""
 
     def join(self, memory: CommitMemory | ProcessCommits, peers: CommitPeers) -> None:
-        """Go on with these ranks, and commits in memory of the host."""
+        """Continue with these ranks, and commits in memory of the host."""
         if isinstance(self.memory, ProcessCommits):  # numbers of this process's own mean nothing there
             self.number = 0
         self.memory, self.peers = memory, peers

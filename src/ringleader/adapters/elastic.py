@@ -82,7 +82,7 @@ class HostMessages(queue.Queue[tuple[int, int]]):
 
 
 class State:
-    """What training needs to go on after the ranks have changed."""
+    """What training needs to continue after the ranks have changed."""
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         """``bcast_object`` gives all ranks an object of rank 0, ``get_rank`` is the number of this one."""
@@ -98,7 +98,7 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """Have functions called whenever ranks were added, replaced or removed, before training goes on.
+        """Have functions called whenever ranks were added, replaced or removed, before training continues.
 
         For what depends on the number of ranks, such as the learning rate.
         """
@@ -118,7 +118,7 @@ class State:
     def commit(self) -> None:
         """Keep the state as it is now, and raise `HostsUpdatedInterrupt` where hosts have come or go.
 
-        Collective. After a failure training goes on from here.
+        Collective. After a failure training continues from here.
         """
         self._agreed = None
         self.save()
@@ -175,7 +175,7 @@ class State:
         """Gather what ranks have divided among them, while all of them are there. Collective."""
 
     def join(self, member: Membership, *, restores: bool, fresh: bool) -> None:
-        """Go on in a generation: from its commit where this rank ``restores``, else from the state as it is.
+        """Continue in a generation: from its commit where this rank ``restores``, else from the state as it is.
 
         ``fresh``: this process has just started.
         """
@@ -203,7 +203,7 @@ class ObjectState(State):
         self._taken_over: int | None = None
         """The newest commit of any rank, while all commit what they have just taken over from rank 0."""
         self._restores: int | None = None
-        """Number of the commit that all ranks go on from, while a generation begins."""
+        """Number of the commit that all ranks continue from, while a generation begins."""
         for name, value in kwargs.items():
             setattr(self, name, value)
         super().__init__(bcast_object=bcast_object, get_rank=get_rank)
@@ -303,14 +303,14 @@ class ObjectState(State):
             self._restores = None
 
     def _require(self, number: int) -> None:
-        """Raise `CommitError` where all are to go on from a commit of which rank 0, this one, has nothing.
+        """Raise `CommitError` where all are to continue from a commit of which rank 0, this one, has nothing.
 
         What it has is a step that was not finished, or a script's beginning.
         """
         held = self._commits.memory.held() if number and self._commits.peers.rank == 0 else (number,)
         if number not in held:
             holds = ", ".join(map(str, sorted(held))) or "none"
-            raise CommitError(f"rank 0 is to go on from commit {number}, but its host holds {holds}")
+            raise CommitError(f"rank 0 is to continue from commit {number}, but its host holds {holds}")
 
 
 class Entry(Enum):
@@ -362,7 +362,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
 
 
 def _join(state: State, entry: Entry, *, skip_sync: bool) -> bool:
-    """Agree with the others of a generation what to go on from, and restore the state where that is a commit.
+    """Agree with the others of a generation what to continue from, and restore the state where that is a commit.
 
     Return whether nobody needs a `sync`.
     """

@@ -99,7 +99,7 @@ def begin_operation(process_set: ProcessSet, operation: str) -> tuple[Group, int
 
 
 def count_from(serial: int, process_set_id: int = 0) -> None:
-    """Go on counting a set's operations from a number: after a join, or where a number gets a new set."""
+    """Continue counting a set's operations from a number: after a join, or where a number gets a new set."""
     COUNTED[process_set_id] = serial
 
 
@@ -235,7 +235,7 @@ def _fits(process_set: ProcessSet) -> bool:
 
 
 def renew_sets(sets: Sequence[Sequence[int]]) -> None:
-    """Register in a new session the sets of the one before it; the script's objects go on to stand for them.
+    """Register in a new session the sets of the one before it; the script's objects keep standing for them.
 
     Collective over all ranks, with the same sets.
     """

@@ -95,7 +95,7 @@ class JobDirectory:
                 lines.append(f"{os.stat(path).st_ino} {path}\n")  # noqa: PTH116
             self._known.add(path)
         if lines:
-            # A full disk: what is not noted may stay behind, but the rank goes on.
+            # A full disk: what is not noted may stay behind, but the rank continues.
             with suppress(OSError), open(f"{self.path}/segments", "a", encoding="utf-8") as file:  # noqa: PTH123
                 file.write("".join(lines))
 

@@ -359,7 +359,7 @@ class World:
     membership: Any = None
     """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
     why_broken: Callable[[], str] = str
-    """Says why no rank can go on, empty as long as they can: the end of one in an elastic job."""
+    """Says why no rank can continue, empty as long as they can: the end of one in an elastic job."""
     sleep: RequestSleep | None = None
     """Sleeps until requests are done, None where nothing wakes this rank then."""
 

@@ -10,7 +10,7 @@ threads of their own, so each operation gets a place in one order of all groups:
 - A rank launches an operation when nothing that it knows of may get a smaller place. That wait is short: the
   ranks that are to tell their numbers are all in the middle of doing so.
 
-Gradients of a step are launched as a *sequence*, while backward goes on, in an order that is known; what
+Gradients of a step are launched as a *sequence*, while backward continues, in an order that is known; what
 comes between would be between other buckets on each rank. So a sequence stands alone: it is refused where a
 rank has something else on its way, and what comes meanwhile goes past the devices, through the host. A
 script that does that again and again gets no sequences any more.

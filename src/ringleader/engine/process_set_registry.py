@@ -107,7 +107,7 @@ class ProcessSetRegistry:
         return True
 
     def forked(self, why: str) -> None:
-        """Go on in a forked child: see `SubmissionQueue.forked`."""
+        """Continue in a forked child: see `SubmissionQueue.forked`."""
         for group in self._groups.values():
             for engine in group.engines:
                 engine.queue.forked(why)

@@ -72,7 +72,7 @@ class Group:
     """Does the operations of the group, and of no other."""
     broadcaster: Engine
     """Does the broadcasts: the same engine, except among uncoupled ranks. These exchange nothing else, but a
-    script cannot go on without what another rank has read or the parameters that it began with."""
+    script cannot continue without what another rank has read or the parameters that it began with."""
     ranks: RankLayout
     """Who this rank is within the group: numbers go from 0 to the size of the group."""
     global_ranks: tuple[int, ...]

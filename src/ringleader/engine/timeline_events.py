@@ -8,7 +8,7 @@ format's words) on which its phases lie in each other:
        WAIT_FOR_RANKS                 WINDOW_REDUCE
 
 A phase that begins and ends between two calls of `ChromeTrace.events` becomes one complete event (``X``); one
-that is still going on is opened with ``B``, so that the file of a job that hangs shows where, and closed with
+that is still running is opened with ``B``, so that the file of a job that hangs shows where, and closed with
 ``E``.
 """
 
@@ -81,7 +81,7 @@ class _Track:
     shared: bool
     """Whether it goes to another operation when this one is done."""
     phases: list[_Phase] = field(default_factory=list)
-    """What is going on, the outermost first."""
+    """What is in progress, the outermost first."""
 
 
 _Key = tuple[str, str, str | None, int]

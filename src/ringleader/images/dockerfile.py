@@ -142,7 +142,7 @@ def _json(argv: tuple[str, ...]) -> str:
 # --- commands of a step as a chain that stops at the first failure, laid out to be read --------------------
 
 WIDTH = 100
-"""Columns after which a command goes on in a further line."""
+"""Columns after which a command continues in a further line."""
 INDENT = "        "
 SEPARATORS = (";", "&", "||")
 LINES = "printf '%s\\n'"

@@ -1,4 +1,4 @@
-"""Training with Keras that goes on when ranks are lost, replaced or added. Path and names are Horovod's."""
+"""Training with Keras that continues when ranks are lost, replaced or added. Path and names are Horovod's."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class CommitStateCallback(_Callback):
 class UpdateBatchStateCallback(_Callback):
     """Keep the number of the batch in ``state.batch``; it is 0 at the end of an epoch.
 
-    Put it before `CommitStateCallback`. Where Keras knows the steps of an epoch, an epoch that goes on after
+    Put it before `CommitStateCallback`. Where Keras knows the steps of an epoch, an epoch that continues after
     a reset has the rest of them.
     """
 

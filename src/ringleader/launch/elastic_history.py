@@ -26,7 +26,7 @@ class Event:
     seconds: float = bounded(0.0, **_TIME)
     """How long ranks did not train because of it."""
     commit: int = 0
-    """The commit that the job went on from; 0: none."""
+    """The commit that the job continued from; 0: none."""
     generation: int = 0
     """The one that began; 0: the event is no new generation."""
     size: int = 0
@@ -60,7 +60,7 @@ def line_of(event: Event) -> str:
     words = {
         "host_added": "is on offer and is looked at",
         "host_lost": "was lost",
-        "host_refused": "cannot take part; the job goes on without it",
+        "host_refused": "cannot take part; the job continues without it",
         "host_leaving": "is left at the next commit",
         "slot_left_out": "is left out",
         "waiting": "are missing",

@@ -29,7 +29,7 @@ class Listener(Protocol):
         """Take a word on how far the start has come; the empty text says that the ranks run."""
 
     def warning(self, text: str) -> None:
-        """Take something the user should know although the job goes on."""
+        """Take something the user should know although the job continues."""
 
     def flush(self) -> None:
         """Pass on the lines that came: there is none more for the moment.

@@ -136,7 +136,7 @@ class HorovodrunOptions:
 
     autotune: bool | None = _option(
         "/--no-autotune",
-        "Try sizes of buckets during the first steps and go on with the best.",
+        "Try sizes of buckets during the first steps and continue with the best.",
         key="enabled",
     )
     autotune_log_file: str | None = _option("FILE", "Horovod's log of trials.", unused=OWN_TUNING)

@@ -221,6 +221,6 @@ class StepExchange(HostExchange):
                 members = [inputs[at] for at in places]
                 for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
                     results[at] = result
-        else:  # not one group: the exchange of the first ones goes on while others are computed
+        else:  # not one group: the exchange of the first ones continues while others are computed
             results = [allreduce(tensor, **words) for tensor in inputs[:dense]]
         return [*results, *(allgather(tensor, process_set=self.process_set) for tensor in inputs[dense:])]

@@ -79,7 +79,7 @@ class Request:
         self._pending.acquire()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Let who waits go on: with the results, or the error of a work or this one."""
+        """Let who waits continue: with the results, or the error of a work or this one."""
         self.error = error or next((work.error for work in self.works if work.error is not None), None)
         if self.error is None:
             try:
@@ -222,7 +222,7 @@ class SessionExchange:
         return [work]
 
     def _advance(self) -> None:
-        """Meet the other ranks once, and let those go on whose works are done."""
+        """Meet the other ranks once, and let those continue whose works are done."""
         first = next((work for request in self._under_way for work in request.works if not work.done), None)
         if first is not None:
             try:

@@ -48,7 +48,7 @@ class GradientConfig:
     groups: tuple[tuple[int, ...], ...] = ()
     """Indices of parameters that make a bucket of their own."""
     overlap: bool = False
-    """Whether a bucket travels as soon as all its gradients are there, while backward goes on."""
+    """Whether a bucket travels as soon as all its gradients are there, while backward continues."""
     sparse_as_dense: bool = False
     """Whether sparse gradients go through the buckets, as dense ones."""
     sharded: bool = False

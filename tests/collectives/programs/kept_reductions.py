@@ -165,7 +165,7 @@ if SIZE > 2:
     except ValueError:
         pass
 
-# Ranks run out of data one after the other; the others go on with the same names.
+# Ranks run out of data one after the other; the others continue with the same names.
 for turn in range(2):
     for count in range(SIZE - RANK):
         several = [torch.full((5,), 1.0) for _ in range(6)]

@@ -104,7 +104,7 @@ def await_permission(training):
 
 
 def straight_from_the_hooks():
-    """One agreement a step; buckets in the plan's order while backward goes on; no factor after them."""
+    """One agreement a step; buckets in the plan's order while backward continues; no factor after them."""
     training = Training()
     await_permission(training)
     training.step()

@@ -106,7 +106,7 @@ def met(optimizer):
 
 reference = net()
 WANT = train(reference, sgd(reference.parameters()))
-# A parameter without a gradient counts as zero, so that momentum goes on where plain PyTorch skips it.
+# A parameter without a gradient counts as zero, so that momentum continues where plain PyTorch skips it.
 moving = net()
 
 

@@ -90,7 +90,7 @@ class Asked:
         return function(self.tensors if kind.startswith("grouped_") else self.tensors[0], **words)
 
     def begin(self) -> None:
-        """Ask for it, and go on."""
+        """Ask for it, and continue."""
         if self._refused():
             return
         self.handle = self.call(later=True)

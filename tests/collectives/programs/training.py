@@ -188,7 +188,7 @@ for wrong in (
     else:
         raise AssertionError(f"went through: {wrong}")
 
-# Gradients outlive the engine, and training goes on in its next life.
+# Gradients outlive the engine, and training continues in its next life.
 model, optimizer = distributed(sgd)
 optimizer.zero_grad()
 model(torch.ones(1, 12)).sum().backward()

@@ -146,7 +146,7 @@ class CommitStore:
         return self._buffers[number % BUFFERS]
 
     def keep_up_to(self, number: int) -> None:
-        """Forget commits newer than ``number``, from which the job goes on and numbers again."""
+        """Forget commits newer than ``number``, from which the job continues and numbers again."""
         for index in range(BUFFERS):
             if self._header.number(index) > number:
                 self._header.invalidate(index)
@@ -243,7 +243,7 @@ class CommitMemory:
     """The buffers as a rank sees them.
 
     To write commit n: every local rank copies its part into ``buffer(nbytes, number=n)``; they meet; local
-    rank 0 calls ``set_number(n, nbytes)``. Numbers go up by one from the commit that the generation went on
+    rank 0 calls ``set_number(n, nbytes)``. Numbers go up by one from the commit that the generation continued
     from. Views stay valid for as long as the caller keeps them, also where a later commit is larger. Over a
     ``generation_client.RankConnection``:
     ``CommitMemory(lambda nbytes: connection.commit_memory(nbytes)[1], connection.committed)``.

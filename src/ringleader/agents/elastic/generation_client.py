@@ -31,7 +31,7 @@ class AgentGoneError(RuntimeError):
 
 
 class LeaveError(Exception):
-    """The job goes on without this rank, or the world of this proxy is over: it ends with exit code 0."""
+    """The job continues without this rank, or the world of this proxy is over: it ends with exit code 0."""
 
 
 class Generation:
@@ -46,7 +46,7 @@ class Generation:
         self.number: int = order["number"]
         self.world: int = order["world"]
         self.restore: int = order.get("restore", 0)
-        """Number of the commit to go on from, 0 for none."""
+        """Number of the commit to continue from, 0 for none."""
         self.rank: int = order["rank"]
         """Rank of this rank, or of the one that the proxy is for; -1 where it is for none."""
         self.world_ranks: list[int] = [int(member[1]) for member in order["members"]]
@@ -194,7 +194,7 @@ class RankConnection(AgentConnection):
     def next_generation(self, seconds: float) -> Generation | None:
         """Return the generation that has begun for this rank, None where none does in so long.
 
-        `LeaveError` where the job goes on without it.
+        `LeaveError` where the job continues without it.
         """
         with self._asking:
             found = self.take(("generation", "leave"), seconds)

@@ -57,7 +57,7 @@ def status_command(options: StatusOptions) -> None:
       ringleader k8s status train-x7k2p
     """
     if options.watch and options.json.json_file is not None:
-        raise RequestError("what goes on has no one result", where="--watch and --json-file")
+        raise RequestError("what continues has no single result", where="--watch and --json-file")
 
     with_cluster(options.cluster, lambda connection: _status(connection, options))
 

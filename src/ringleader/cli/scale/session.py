@@ -128,7 +128,7 @@ def _disagreeing(
         else:
             same = old == new
         if name not in _MAY_DIFFER | set(wrong) and not same:
-            what = f"the run was measured with {_shown(old)}; it cannot go on with {_shown(new)}"
+            what = f"the run was measured with {_shown(old)}; it cannot continue with {_shown(new)}"
             hint = "leave it out, or begin a new run with another --name"
             found.append(Fault(where=spelling(parameter), what=what, hint=hint))
     return found

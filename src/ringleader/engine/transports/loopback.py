@@ -58,7 +58,7 @@ class LoopbackTransport(Transport):
 class UncoupledTransport(LoopbackTransport):
     """Ranks that keep their number and exchange nothing: results have the right shape and local values.
 
-    Only broadcasts do not come here: uncoupled ranks, too, go on with what another one has read (see
+    Only broadcasts do not come here: uncoupled ranks, too, continue with what another one has read (see
     `Group.broadcaster`). A job in this mode costs what sharing the machine costs; the difference to the real
     job is the exchange. Ranks in step meet at the engine's barrier first, so that of an exchange nothing but
     the meeting is left.

@@ -6,7 +6,7 @@ barrier that all ranks have passed since.
 *Long buffers*: three of each rank, used in turn, for one piece of a long array each. A buffer has a section
 for every local rank: in section ``j`` lies what rank ``j`` is to reduce. Three, because at one time the
 values of a piece are laid out, those of the piece before are reduced, and the results of the one before that
-are read. The turn goes on from one array to the next: a rank lays out a new array's values while its peers
+are read. The turn continues from one array to the next: a rank lays out a new array's values while its peers
 still read the last results of the one before.
 
 Arrays that lie in registered memory already are reduced there: see `registered_memory`.
@@ -211,7 +211,7 @@ class TwoShot(StagedReduction):
     """A long array reduced in two steps: each local rank reduces one slice, the others take it from there.
 
     The array goes in pieces. A rank lays out the slices of the others, reduces its own slice in the memory of
-    the first of them, and takes the others' results out. The three go on at once for three pieces that follow
+    the first of them, and takes the others' results out. The three run at the same time for three pieces that follow
     each other, so that one barrier per piece is enough.
 
     On one host it is reduced in place, if that is the same place of registered memory on all ranks.

@@ -24,7 +24,7 @@ PACKAGES = (
     "jinja2", "matplotlib", "pyyaml", "aiohttp", "cryptography", "prometheus-client",
 )  # fmt: skip
 PREFIXES = ("jax-cuda", "jax-rocm", "cupy", "ucx-py", "ucxx", "libucx")
-"""Packages whose names go on with the CUDA version."""
+"""Packages whose names continue with the CUDA version."""
 PROGRAMS = (
     "nvidia-smi", "rocm-smi", "nvidia-fabricmanager", "ib_write_bw", "ib_read_bw", "ib_send_bw",
     "ib_write_lat", "ibv_devices", "ibv_devinfo", "ibstat", "ibping", "iblinkinfo", "perfquery", "rdma",

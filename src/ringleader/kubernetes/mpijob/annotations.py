@@ -37,7 +37,7 @@ KEEP = "keep"
 """Nothing: the failed Pod stays, as under the reference controller."""
 
 MIN_WORKERS = "ringleader/min-workers"
-"""Makes a job elastic: it goes on with fewer workers than `replicas`, down to this number, while some fail,
+"""Makes a job elastic: it continues with fewer workers than `replicas`, down to this number, while some fail,
 are evicted or scaled away (`kubectl scale mpijob`), and takes in those that come. The launcher is to be a
 program that looks for its hosts by itself, for which `/etc/mpi/discover_hosts.sh` prints the workers that are
 ready: it is not made to wait for them. Failed workers are made anew, as often as it takes unless

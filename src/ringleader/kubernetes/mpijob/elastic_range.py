@@ -25,5 +25,5 @@ def elastic_range(job: MPIJob) -> ElasticRange | None:
 
 
 def is_elastic(job: MPIJob) -> bool:
-    """Say whether a job goes on with fewer or more workers."""
+    """Say whether a job continues with fewer or more workers."""
     return elastic_range(job) is not None

@@ -258,5 +258,5 @@ def _check_elastic(notes: Mapping[str, Any], workers: int, path: FieldPath, faul
     elif most is not None and workers > most:
         faults.add(path.key(MAX_WORKERS), f"{most} is below the job's {workers} workers", _SCALE)
     if least is not None and notes.get(ON_WORKER_FAILURE) == RESTART:
-        what = f"{RESTART} starts the whole job from its beginning, an elastic job goes on"
+        what = f"{RESTART} starts the whole job from its beginning, an elastic job continues"
         faults.add(path.key(ON_WORKER_FAILURE), what, f"leave it out, or {MIN_WORKERS}")

@@ -402,7 +402,7 @@ def _returned_at_first(state: State) -> None:
 
 
 def fail_job(state: State, why: str) -> None:
-    """The job cannot go on: its code is that of the rank that failed first, where one did.
+    """The job cannot continue: its code is that of the rank that failed first, where one did.
 
     Named are that rank, the one that failed last, and what broke the generation, if it was none of them.
     """

@@ -188,7 +188,7 @@ def rank_attached(state: State, *, incarnation: int, generation: int, **_: Any) 
 
 
 def rank_detached(state: State, *, incarnation: int, generation: int, **_: Any) -> None:
-    """A rank has left a generation by itself; it may go on without one, or wait for the next."""
+    """A rank has left a generation by itself; it may continue without one, or wait for the next."""
     rank = _member(state, incarnation, generation)
     if rank is not None:
         _switches(state)

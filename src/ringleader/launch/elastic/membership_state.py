@@ -179,7 +179,7 @@ class Result:
 
 @value_class.dataclass(frozen=True, kw_only=True)
 class RankFailure:
-    """How a rank failed; for the end of a job that cannot go on."""
+    """How a rank failed; for the end of a job that cannot continue."""
 
     at: float
     incarnation: int
@@ -457,7 +457,7 @@ class State:
         host: str = "",
         supposed: bool = False,
     ) -> None:
-        """The generation cannot go on; its ranks are notified, and will report that they wait."""
+        """The generation cannot continue; its ranks are notified, and will report that they wait."""
         if self.trouble is None:
             self.trouble = Trouble(at=self.now, why=why, supposed=supposed)
         elif self.trouble.supposed and not supposed:

@@ -318,7 +318,7 @@ class GpuTransport:
                 return nccl
             except HorovodInternalError as error:
                 if context.peer_wait.why_broken():
-                    raise  # there are no ranks to go on with another way
+                    raise  # there are no ranks to continue with another way
                 obstacle = str(error)
         if context.ranks.rank == 0:
             self._say(

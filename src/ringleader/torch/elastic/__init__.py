@@ -1,4 +1,4 @@
-"""Training that goes on when ranks are lost, replaced or added: ``hvd.elastic``. Names are Horovod's."""
+"""Training that continues when ranks are lost, replaced or added: ``hvd.elastic``. Names are Horovod's."""
 
 from __future__ import annotations
 

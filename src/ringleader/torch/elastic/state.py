@@ -143,7 +143,7 @@ class SamplerStateHandler(HandlerWithContent):
 class RandomState:
     """Stands in a `TorchState` for the random numbers of Python, NumPy and PyTorch on the CPU.
 
-    Each rank has its own. A replaced rank goes on with those of the rank that it replaces.
+    Each rank has its own. A replaced rank continues with those of the rank that it replaces.
     """
 
 

@@ -1,4 +1,4 @@
-"""How a job goes on after a failure: workers are replaced, or the whole job starts anew. Pure.
+"""How a job continues after a failure: workers are replaced, or the whole job starts anew. Pure.
 
 How often that was done, when, and for which Pods is kept in annotations of the job's ConfigMap, so that a
 controller that was restarted counts on. A failed Pod is counted once: its uid is kept while it is there.
