@@ -70,7 +70,7 @@ test: needs  ## everything but what takes long, in about 10 minutes on two cores
 	@$(QUEUE) $(TEST:%=stage-%)
 	@$(STAGE) --summary
 
-mxnet: $(MXNET)/.ready  ## an environment of its own with MXNet, which its tests need
+mxnet: $(MXNET)/.ready  ## its own environment with MXNet, which its tests need
 
 # Without a Python 3.11 MXNet's tests are skipped, and say so.
 test-all: needs  ## `make test`, then what takes long: about an hour more

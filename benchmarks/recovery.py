@@ -8,7 +8,7 @@ our script unchanged, where ``--peer-python`` names a Python that has Horovod. M
 SIGKILL to the last rank. Seconds are from the kill to the end of the next step that all ranks made.
 
 Horovod gives up the host of a rank that fails. So its ranks are on names of this machine with one slot
-each, and each kill needs a job of its own: with one name more than ranks a new rank replaces the one that
+each, and each kill needs its own job: with one name more than ranks a new rank replaces the one that
 was killed; with as many the others continue alone, as ours do with ``--exclude-hosts``. It knows three names
 of this machine, so there are two ranks.
 

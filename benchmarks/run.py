@@ -143,7 +143,7 @@ def run(script: Script, seconds: float) -> Done:
             print(line, end="", flush=True)
             lines.append(line.rstrip("\n"))
         code = process.wait()
-    finally:  # also where the user has enough: it is in a session of its own
+    finally:  # also where the user has enough: it is in its own session
         timer.cancel()
         with_children(process, signal.SIGTERM)
     trouble = f"ended after {seconds:.0f} s" if late.is_set() else f"exit code {code}" if code else ""

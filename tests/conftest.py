@@ -139,7 +139,7 @@ class Recorder:
 
 @dataclass
 class Workplace:
-    """What one test runs in: an environment of its own, by whose mark its processes are found again."""
+    """What one test runs in: its own environment, by whose mark its processes are found again."""
 
     mark: str
     tmp: Path
@@ -156,7 +156,7 @@ class Workplace:
         return launch(job, environ=self.environ, listener=recorder, stdin=stdin, **extra), recorder
 
     def ringleader(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Start the command line in a process of its own, standard streams as pipes."""
+        """Start the command line in its own process, standard streams as pipes."""
         argv = (sys.executable, "-m", "ringleader", *words)
         pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         pipes |= {"stdin": subprocess.DEVNULL, "env": self.environ, "start_new_session": True}

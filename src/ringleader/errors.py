@@ -67,7 +67,7 @@ class RingleaderError(Exception):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
     def __reduce__(self) -> Any:
-        # As it is, not by calling the class again: each has arguments of its own.
+        # As it is, not by calling the class again: each has its own arguments.
         return _again, (type(self), self.args), self.__dict__
 
 

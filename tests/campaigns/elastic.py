@@ -307,7 +307,7 @@ def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
 
 
 def hosts(words: Words) -> Iterator[Result]:
-    """Break one host of four, several times in each way; each in a job of its own."""
+    """Break one host of four, several times in each way; each in its own job."""
     with a_lab(4) as lab:
         chosen = [fault for fault in HOST_FAULTS if words.only in fault]
         for fault in chosen[:: 3 if words.sample else 1]:
@@ -480,7 +480,7 @@ LAST_COMMIT, IN_TRAINING = "after the last commit", "in training"
 
 
 def returns(words: Words) -> Iterator[Result]:
-    """Each kind several times, each in a job of its own; in a lab one of two hosts leaves, or both.
+    """Each kind several times, each in its own job; in a lab one of two hosts leaves, or both.
 
     What has returned 0 is never started again, and the job ends with 0.
     """
@@ -546,7 +546,7 @@ Two = Callable[[Words, Lab, random.Random, str], Result]
 
 
 def two(words: Words) -> Iterator[Result]:
-    """Each kind several times; each in a job of its own."""
+    """Each kind several times; each in its own job."""
     draw = random.Random(words.seed)
     kinds: list[tuple[str, Two]] = [(what, _at_once) for what in AT_ONCE]
     kinds += [(what, _at_the_end) for what in AND_ENDS]

@@ -125,7 +125,7 @@ def expected(row: Row) -> tuple[tuple[int, ...], str, float]:
         codes = (128 + number, -number) if told else (-number,)
         return codes, "^ringleader: " if told else "", PROCESS_SECONDS
     if row.target == "rank":
-        # A Python that has not begun its script turns SIGINT into an end of its own.
+        # A Python that has not begun its script turns SIGINT into its own end.
         more = (1,) if row.fault == "int" and row.phase == "start-up" else ()
         return (128 + number, *more), r"^rank {rank}: ", PROCESS_SECONDS
     whose = WHOSE[row.target]

@@ -25,7 +25,7 @@ RINGLEADER = [sys.executable, "-m", "ringleader"]
 
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
-    """Four hosts with two slots each, with a name and an ssh port of their own."""
+    """Four hosts with two slots each, with their own names and ssh port."""
     try:
         requirements.check_machine(os.environ)
     except RefusedError as error:

@@ -174,7 +174,7 @@ def test_a_killed_rank_between_hosts(new_job: Any, phase: str) -> None:
 
 @pytest.mark.long
 def test_a_killed_rank_while_groups_of_torch_distributed_carry(new_job: Any) -> None:
-    """The code that uses NCCL on GPUs, over Gloo: each generation has groups of its own."""
+    """The code that uses NCCL on GPUs, over Gloo: each generation has its own groups."""
     job = new_job([3], transport="distributed")
     job.start("allreduce")
     repeated(job, "allreduce", kills=3, seed=8)

@@ -73,7 +73,7 @@ GENERATED = {
 @pytest.mark.parametrize("page", GENERATED)
 @pytest.mark.process
 def test_a_reference_is_up_to_date(page: str) -> None:
-    # In a process of its own: click keeps what a command's help was first called with.
+    # In its own process: click keeps what a command's help was first called with.
     argv = [sys.executable, str(ROOT / GENERATED[page])]
     written = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert text_of(page) == written, f"renew it: python {GENERATED[page]} > {page}"

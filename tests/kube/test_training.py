@@ -34,7 +34,7 @@ needs_openmpi4 = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Four hosts with an ssh port of their own: three for workers, one for the launcher."""
+    """Four hosts with their own ssh port: three for workers, one for the launcher."""
     try:
         requirements.check_machine(os.environ)
     except RefusedError as error:
@@ -125,7 +125,7 @@ def test_a_launch_that_stays_in_the_launcher_fails_the_job(stage: Stage) -> None
 @needs_openmpi4
 @pytest.mark.parametrize("layout", ["separate", "reference"])
 def test_images_that_were_made_for_the_reference_controller_run(stage: Stage, layout: str) -> None:
-    """Their user is not root, and their sshd has a port and a configuration of its own."""
+    """Their user is not root, and their sshd has a port and its own configuration."""
     name = f"pi-{layout}"
     document = job(name, images.USERS, ["mpirun", "-n", "2", "hostname"])
     document["metadata"]["annotations"]["ringleader/ssh-layout"] = layout

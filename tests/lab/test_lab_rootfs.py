@@ -1,4 +1,4 @@
-"""Hosts whose root file system is a tree of its own: they see that tree and nothing else of the machine."""
+"""Hosts whose root file system is its own tree: they see that tree and nothing else of the machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """``horovod.x.y`` is the module ``ringleader.x.y``: every way in, and what scripts do with such a module.
 
-What changes the import system runs in an interpreter of its own; a package ``horovod`` that tests find on
+What changes the import system runs in its own interpreter; a package ``horovod`` that tests find on
 their path stands for a real Horovod.
 """
 
@@ -63,7 +63,7 @@ def real(tmp_path: Path) -> Path:
     return package.parent
 
 
-# the finder, with names of its own
+# the finder, with its own names
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How a launcher waits for its workers: rounds and deadlines on a clock of our own, questions on loopback."""
+"""How a launcher waits for its workers: rounds and deadlines on our own clock, questions on loopback."""
 
 from __future__ import annotations
 
@@ -328,7 +328,7 @@ def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.01)
         process.terminate()
-        assert process.wait(60) == 143, "a handler of its own: the first process of a container has no other"
+        assert process.wait(60) == 143, "its own handler: the first process of a container has no other"
     finally:
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""Counters of interfaces and RDMA ports, read below a root of our own."""
+"""Counters of interfaces and RDMA ports, read below our own root."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_models_take_their_synthetic_batches(plan, parameters):
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     first, second = (open_batches(plan, rank, 2, CPU).of(0) for rank in (0, 1))
-    assert not torch.equal(first[0], second[0]), "each rank has samples of its own"
+    assert not torch.equal(first[0], second[0]), "each rank has its own samples"
     loss = loss_of(model(first[0]), first[1])
     loss.backward()
     assert loss.isfinite() and all(p.grad is not None for p in model.parameters())

@@ -1,6 +1,6 @@
 """Which operations of a session go to the other ranks together. Pure.
 
-A session's executor hands over one tensor at a time, in an order of its own on every rank. Ranks meet cheaply
+A session's executor hands over one tensor at a time, in its own order on every rank. Ranks meet cheaply
 when they bring the same operations, so those that come in every step are kept back until all of a bucket are
 there. What is in a bucket is learned:
 

@@ -260,7 +260,7 @@ class Content:
         return put_together(outline, [codec.make(spec, memory, copy=copy) for spec, memory in arrays])
 
     def own(self, name: str, rank: int) -> Any:
-        """Return what a rank had of its own in a part, None where there is nothing."""
+        """Return what one rank alone had in a part, None where there is nothing."""
         if rank >= len(self.per_rank) or name not in self.per_rank[rank]:
             return None
         return cloudpickle.loads(self.per_rank[rank][name])

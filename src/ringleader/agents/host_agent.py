@@ -103,7 +103,7 @@ def _is_served(path: str) -> bool:
 
 
 def _detach() -> None:
-    """Become a session of our own, without the streams of whoever started us."""
+    """Become our own session, without the streams of whoever started us."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

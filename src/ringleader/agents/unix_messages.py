@@ -32,7 +32,7 @@ _PATH_BYTES = 100
 def agent_socket(directory: str, number: int = 0) -> str:
     """Return the path of a host agent's socket in its machine's part of the job's directory.
 
-    ``number``: among the agents of that machine, where several names of it are hosts of their own.
+    ``number``: among the agents of that machine, where several names of it are separate hosts.
     """
     return f"{directory}/host_agent-{number}.sock"
 

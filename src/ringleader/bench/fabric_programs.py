@@ -156,7 +156,7 @@ def run_to_end(argv: tuple[str, ...], *, environ: dict[str, str], deadline: floa
 
 
 def _start(argv: tuple[str, ...], said: Any, *, environ: dict[str, str]) -> subprocess.Popen[bytes] | str:
-    """Start a program in a process group of its own; it dies with us."""
+    """Start a program in its own process group; it dies with us."""
     try:
         return subprocess.Popen(
             parent_death.argv(argv),

@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 
 BUFFER_BYTES = 64 * 1024 * 1024
-"""Of messages under way in one direction: each is received into memory of its own, as MPI wants it."""
+"""Of messages under way in one direction: each is received into its own memory, as MPI wants it."""
 SLACK_SECONDS = 5.0
 """What a pair may take besides its measurements before a partner is given up: a stall of a busy machine is
 shorter, and each pair that cannot talk costs this once."""
@@ -63,7 +63,7 @@ class PairPlan:
     patience: float = 1.0
     """How many times longer than usual ranks and servers may take to start: see ``Job.patience``."""
     runs: tuple[ProgramRun, ...] = ()
-    """Of perftest or ucx_perftest between each pair, in place of messages of our own."""
+    """Of perftest or ucx_perftest between each pair, in place of our own messages."""
     path: str = ""
     """Of their executable; a bare name is looked for on each host. Empty: a run's test is its name."""
     port: str = ""

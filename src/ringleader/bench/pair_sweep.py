@@ -2,7 +2,7 @@
 
     latency     the follower sends each message back; half of the leader's time
     rate        a window of messages, then a word back, and again; messages leave from one buffer, as OSU's
-                do, and arrive in memory of their own
+                do, and arrive in their own memory
     both ways   both send a window and receive one; the word back is the follower's
 
 One of the two leads: it orders what comes next, the other follows until the end. So only the leader looks at

@@ -391,4 +391,4 @@ JUDGES: Mapping[str, Judge] = {
     "ranks": _ranks,
     "training": _training,
 }
-"""Id → the judge; results may have an id of their own."""
+"""Id → the judge; results may have their own id."""

@@ -80,7 +80,7 @@ class Communicators:
 
     world: World
     comm: Communicator
-    """All ranks of the engine's group; a communicator of its own."""
+    """All ranks of the engine's group; its own communicator."""
     host: Communicator
     """The ranks of this host."""
     cross: Communicator

@@ -12,7 +12,7 @@ In a round each rank brings a digest of what it has pending. Where the digests a
 done. Otherwise the ranks exchange their lists, and `negotiation.decide` says what all of them have asked for,
 whatever the order.
 
-An engine is of one group of ranks. Groups have engines of their own, so that none waits for another.
+An engine is of one group of ranks. Groups have their own engines, so that none waits for another.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A collective on a device is launched and not waited for, and it holds the device until all its ranks have
 launched it. Two ranks that launch two of them in different orders may each hold the other's device for
-ever. Within one group of ranks the engine has one order. Groups (process sets) have engines of their own, in
+ever. Within one group of ranks the engine has one order. Groups (process sets) have their own engines, in
 threads of their own, so each operation gets a place in one order of all groups:
 
 - When all ranks of a group have come to an operation, each proposes a number that is larger than all it has

@@ -97,7 +97,7 @@ def answer(
 def _started(
     argv: tuple[str, ...], environ: Mapping[str, str], grace: float, *, is_joined: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command in a process group of its own; end that politely first."""
+    """Start a command in its own process group; end that politely first."""
     process = None
     try:
         with _held_signals():

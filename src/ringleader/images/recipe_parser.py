@@ -127,7 +127,7 @@ class _Reader:
         """Put one ``block.key=value`` into a document; ``whole``: the option names the key already."""
         path, equals, word = setting.partition("=")
         block, _, rest = path.partition(".")
-        # A label's name has dots of its own.
+        # A label's name has its own dots.
         keys = (block, rest) if block == "labels" and rest else tuple(path.split("."))
         if not equals or not all(keys):
             what = f"{shown(setting)} is not KEY=VALUE"

@@ -1,6 +1,6 @@
 """Every file of a lab: hostfile, configuration of ssh and sshd, and the scripts that start its hosts. Pure.
 
-There are three kinds of hosts: on the machine's own files, on a root file system of their own (``rootfs``),
+There are three kinds of hosts: on the machine's own files, on their own root file system (``rootfs``),
 and emulated machines with Soft-RoCE. ``scripts`` returns those of a lab's kind. Only programs of the machine
 run in them: all that another root file system must have is an sshd. Of an emulated machine QEMU is process 1
 of the host's namespaces, so what ends, cuts or slows a host does the same to its machine, whose NIC is joined

@@ -91,7 +91,7 @@ _IN_DIRECTORY = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
 def environment(lab: Lab, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's environment with what is a host's own.
 
-    On a host with a root of its own the machine's PATH and the like mean nothing: it has that tree's
+    On a host with its own root the machine's PATH and the like mean nothing: it has that tree's
     environment, and of the caller's only what says how to talk to the caller.
     """
     own = session_variables(lab.spec, cores=usable_cpus())

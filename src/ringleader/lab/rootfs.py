@@ -127,7 +127,7 @@ def _bind_faults(binds: tuple[Bind, ...], lab_directory: str) -> Found:
         elif f"{target}/".startswith((f"{lab_directory}/", "/proc/", "/sys/")):
             yield "--mount", f"{target} is not a place for a mount", "for example DIR:/data"
         elif target in seen:
-            yield "--mount", f"{target} is named twice", "each --mount has a place of its own"
+            yield "--mount", f"{target} is named twice", "each --mount has its own place"
         seen.add(target)
     for bind in binds:
         if not Path(bind.source).exists():

@@ -141,7 +141,7 @@ def to_launch_on(
 
     ``name``: of ``--lab-name``; without it RINGLEADER_LAB in ``environ`` names the lab.
 
-    LabError where there is none, or where its hosts have a root of their own: a job that begins on the
+    LabError where there is none, or where its hosts have their own root: a job that begins on the
     machine would look for the machine's Python and MPI there.
     """
     named = environ.get(VARIABLE)

@@ -85,7 +85,7 @@ class PreforkedHosts:
         self._thread.start()
 
     def _run(self) -> None:
-        """Hold the connections of their host agents, in a thread of its own."""
+        """Hold the connections of their host agents, in its own thread."""
         with self._selector as selector:
             while not self._ends.is_set():
                 for key, mask in selector.select(TURN_SECONDS):

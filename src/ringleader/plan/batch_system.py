@@ -258,7 +258,7 @@ def nested_launch(environ: Mapping[str, str]) -> Fault | None:
             said = f"this is task {environ[rank]} of {copies} of {what}"
             hint = (
                 "start it once: in the batch script or salloc's shell without srun or mpirun in front, or "
-                "with srun -N1 -n1; --no-allocation if every task is to start a job of its own on its machine"
+                "with srun -N1 -n1; --no-allocation if every task is to start its own job on its machine"
             )
             return Fault(where=f"{size}={copies}", what=f"{said}: each would start the whole job", hint=hint)
     return None

@@ -27,7 +27,7 @@ class Shape:
     servers: int = 0
     """Parameter servers; 0: one on each host."""
     servers_apart: bool = False
-    """True where servers have hosts of their own, with ports like those of the workers'."""
+    """True where servers have their own hosts, with ports like those of the workers'."""
 
     @property
     def ranks(self) -> int:

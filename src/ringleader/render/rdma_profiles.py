@@ -141,7 +141,7 @@ _ROWS = (
     ),
     Profile(
         name="sriov",
-        summary="SR-IOV device plugin with Multus: each worker gets virtual functions of its own",
+        summary="SR-IOV device plugin with Multus: each worker gets its own virtual functions",
         way=Way.PLUGIN,
         counts=Counts.NICS,
         seen=(

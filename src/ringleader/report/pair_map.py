@@ -1,6 +1,6 @@
 """Who reaches whom how well: a field for each pair, and rates by size. Needs matplotlib.
 
-Fields are colored by what they are beside the best pair of their own sort (within a host, between hosts), in
+Fields are colored by what they are beside the best pair of their kind (within a host, between hosts), in
 fixed steps: so pairs that are alike look alike, and a slow one stands out, however fast the network is.
 """
 

@@ -23,7 +23,7 @@ __all__ = ["LOG_LEVELS", "parse", "set_args_from_config", "set_env_from_args", "
 
 DESCRIPTION = """Start COMMAND on many ranks, by Horovod's options; in the ranks 'horovod' is Ringleader."""
 EPILOG = (
-    "docs/guides/from-horovod.md says what each option does here. `ringleader run` has options of its own."
+    "docs/guides/from-horovod.md says what each option does here. `ringleader run` has its own options."
 )
 VARIABLES = frozenset(option.variable for option in OPTIONS.values() if option.variable)
 """Also attributes of this module: ``HOROVOD_TIMELINE`` is ``"HOROVOD_TIMELINE"``."""

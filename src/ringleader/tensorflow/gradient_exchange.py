@@ -2,7 +2,7 @@
 
 Eagerly, arrays are views of TensorFlow's memory. In a ``tf.function`` the whole exchange is one
 ``numpy_function``: one blocking call cannot wait for another one, in whatever order ranks run their graphs.
-In the graph of a session every gradient is an operation of its own, as sessions do these together.
+In the graph of a session every gradient is its own operation, as sessions do these together.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class GradientConfig:
     cap_bytes: int | None = None
     """Most bytes in a bucket, None for no limit."""
     groups: tuple[tuple[int, ...], ...] = ()
-    """Indices of parameters that make a bucket of their own."""
+    """Indices of parameters that make their own bucket."""
     overlap: bool = False
     """Whether a bucket travels as soon as all its gradients are there, while backward continues."""
     sparse_as_dense: bool = False

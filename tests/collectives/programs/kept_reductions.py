@@ -51,7 +51,7 @@ gone = weakref.ref(step(NAMES)["w3"])
 gc.collect()
 assert gone() is None, "nothing keeps a script's tensor alive"
 
-# Every rank in an order of its own; by and by each rank has several plans.
+# Every rank in its own order; by and by each rank has several plans.
 mine = random.Random(RANK)
 for _ in range(6):
     step(NAMES, tensors, order=mine.sample(NAMES, len(NAMES)))

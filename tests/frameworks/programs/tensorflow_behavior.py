@@ -211,7 +211,7 @@ elif SIZE > 1:
     raises(ValueError, "root rank", hvd.broadcast, ONES, root_rank=SIZE)  # as many as rank 0 asked for
     hvd.allreduce(ONES, name="twice")
 
-# from several threads, in an order of their own on each rank
+# from several threads, in their own order on each rank
 found = {}
 
 

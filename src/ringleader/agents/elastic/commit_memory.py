@@ -253,7 +253,7 @@ class CommitMemory:
         self, request: Callable[[int], Sequence[int]], tell: Callable[[int, int], None] | None = None
     ) -> None:
         """``request(nbytes)``: the agent's descriptors, header first, for buffers of at least so many bytes;
-        they are ours to close; an error of its own where the agent refuses. ``tell(number, nbytes)``: says to
+        they are ours to close; its own error where the agent refuses. ``tell(number, nbytes)``: says to
         the agent that a commit is complete.
         """
         self._request = request

@@ -26,7 +26,7 @@ ADOPTION_SECONDS = 5.0
 
 
 def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, preloaded: bool = False) -> int:
-    """Serve one rank in a session of our own, and leave nothing; return our exit code.
+    """Serve one rank in our own session, and leave nothing; return our exit code.
 
     ``host_agent``: its process id, and ours is a child of it, now or soon. ``environ``: waits for our
     environment, None where no rank is to be served. ``preloaded``: we have imported what the rank needs, so

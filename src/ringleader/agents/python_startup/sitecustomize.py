@@ -167,7 +167,7 @@ def _pass_on_notices() -> None:
     """Have SIGTERM to a rank of an elastic job tell its host agent that this host is to leave.
 
     Where the rank's own agent means it as the end, it has said so in the status file. For the rank's own
-    process alone, and until the script has a handler of its own: whoever it starts ends as ever.
+    process alone, and until the script has its own handler: whoever it starts ends as ever.
     """
     try:
         agent, host_agent = (

@@ -260,7 +260,7 @@ def allocation_of(options: NodeOptions) -> NicAllocation:
     found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
     if found is not None and found.makes_template and options.pod_image is not None:
         faults.add(
-            "--rdma dra with --pod-image", "a claim needs a template of its own", "leave one of them out"
+            "--rdma dra with --pod-image", "a claim needs its own template", "leave one of them out"
         )
     refuse(faults.found)
     return found if found is not None else NicAllocation(profile=PROFILES["none"])

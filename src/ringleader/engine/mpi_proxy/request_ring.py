@@ -27,7 +27,7 @@ SLOT_BYTES = 64
 DATA_START = HEADER_BYTES + SLOTS * (RECORD_BYTES + SLOT_BYTES)
 """Where the data begin."""
 HEAD, TAIL, ASLEEP, COMPLETED, WAITING, ERROR_BYTES = 0, 8, 16, 24, 32, 40
-"""Words of the header by number, each in a cache line of its own: requests made and taken, whether the proxy
+"""Words of the header by number, each in its own cache line: requests made and taken, whether the proxy
 sleeps; requests done, whether the rank sleeps; the length of the last error."""
 _ERROR_START, _ERROR_END = 2048, HEADER_BYTES
 _RECORD = struct.Struct("=16q")

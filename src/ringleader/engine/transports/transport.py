@@ -29,7 +29,7 @@ class Region:
     device: str = "cpu"
     """Where it lies, in the framework's words."""
     values: Array | None = None
-    """This rank's values in an element type of their own, as many: see `Transport.converts`."""
+    """This rank's values in their own element type, as many: see `Transport.converts`."""
     segment: Segment | None = None
     """The shared memory underneath, None for memory of this rank alone."""
     location: int = 0
@@ -115,7 +115,7 @@ class Transport:
         return Region(dtype=dtype, count=count, mine=self._kernels.empty((count,), dtype))
 
     def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return ``count`` elements of a registered region, from ``start`` on, as a region of its own.
+        """Return ``count`` elements of a registered region, from ``start`` on, as its own region.
 
         Nothing is allocated or copied. ``start`` is at a multiple of 64 bytes.
         """

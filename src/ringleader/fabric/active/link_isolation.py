@@ -232,7 +232,7 @@ _OPPOSITE = {Direction.INTO: Direction.OUT_OF, Direction.OUT_OF: Direction.INTO}
 def _far_slower_hosts(table: _Table) -> tuple[SlowHost, ...]:
     """Return hosts far slower with everybody than all of their partners are with others.
 
-    They are reported first: beside them a partner that is a little slow, by noise or by a fault of its own, would
+    They are reported first: beside them a partner that is a little slow, by noise or by its own fault, would
     not count as known to be good, and be blamed for the rate between the two.
     """
     found = []

@@ -29,7 +29,7 @@ DEBUGGING = (
 )
 """Variables of NCCL's documentation, section Debugging, that switch a transport off or slow every call down.
 
-Left out: those with a check of their own, and those that the images and machines of clouds set on purpose
+Left out: those with their own check, and those that the images and machines of clouds set on purpose
 (NCCL_ALGO, NCCL_PROTO, NCCL_BUFFSIZE, NCCL_NTHREADS, NCCL_P2P_LEVEL, NCCL_NVLS_ENABLE, NCCL_PXN_DISABLE, the
 numbers of channels).
 """

@@ -1,4 +1,4 @@
-"""All facts of one host, each area in a thread of its own: one that hangs does not stop the others."""
+"""All facts of one host, each area in its own thread: one that hangs does not stop the others."""
 
 from __future__ import annotations
 

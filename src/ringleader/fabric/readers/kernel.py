@@ -89,7 +89,7 @@ def _filters(files: Files) -> list[str]:
 
 
 def _path(name: str) -> str:
-    # The name of an interface may have dots of its own.
+    # The name of an interface may have its own dots.
     start, end = "net.ipv4.conf.", ".rp_filter"
     if name.startswith(start) and name.endswith(end):
         return f"net/ipv4/conf/{name.removeprefix(start).removesuffix(end)}/rp_filter"

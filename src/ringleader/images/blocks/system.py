@@ -52,7 +52,7 @@ class Python(Block):
     """``conda``: Miniforge's, for a version that the base lacks."""
 
     def steps(self, image: ImageContext) -> BlockSteps:
-        """Return an environment of its own: of conda-forge, or of the base's Python.
+        """Return its own environment: of conda-forge, or of the base's Python.
 
         PEP 668: the system's own packages are apt's alone.
         """
@@ -62,7 +62,7 @@ class Python(Block):
         name = "python3" if own else f"python{self.version}"
         made = Run(
             commands=(shell(name, "-m", "venv", VENV),),
-            why="Packages of pip go into an environment of their own, copied whole into the image.",
+            why="Packages of pip go into their own environment, copied whole into the image.",
         )
         return BlockSteps(
             build=StageSteps(apt=(name, f"{name}-venv"), steps=(made, VENV_ON_PATH)),
@@ -290,7 +290,7 @@ class Account(Block):
     def _made(self) -> Run:
         number, home = str(self.uid), self.home
         mine = ("-o", number, "-g", number)
-        # Ubuntu's images have an account of their own, which nobody uses.
+        # Ubuntu's images have their own account, which nobody uses.
         in_the_way = self.uid == UBUNTU_UID or self.name == "ubuntu"
         removed = ("if id ubuntu > /dev/null 2>&1; then userdel --remove ubuntu; fi",) if in_the_way else ()
         return Run(

@@ -266,7 +266,7 @@ class Gpu(TableRow):
 
 @dataclass(frozen=True, kw_only=True)
 class CudaLibrary(TableRow):
-    """One release of NCCL or cuDNN as a package of its own."""
+    """One release of NCCL or cuDNN as its own package."""
 
     row = "{library} {version}"
     says = "for CUDA {cuda}"

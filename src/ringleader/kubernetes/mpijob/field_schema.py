@@ -83,7 +83,7 @@ class FieldSchema:
     kind: Any
     """``int``, ``bool``, ``str``, a StrEnum, a dataclass, ``Mapping``; for a list the kind of its items."""
     is_model: bool
-    """The kind is a dataclass with fields of its own."""
+    """The kind is a dataclass with its own fields."""
     is_list: bool
     flags: frozenset[FieldFlag]
     limits: IntegerRange

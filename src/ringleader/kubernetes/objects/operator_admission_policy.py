@@ -141,7 +141,7 @@ _EXEC = (
             "object.roleRef.kind == 'Role' && object.roleRef.name == object.metadata.name"
             " && has(object.subjects) && object.subjects.all(one, one.kind == 'ServiceAccount'"
             " && has(one.namespace) && one.namespace == request.namespace)": (
-                "the operator binds a Role of its own to accounts of the same namespace only"
+                "the operator binds its own Role to accounts of the same namespace only"
             ),
         },
     ),

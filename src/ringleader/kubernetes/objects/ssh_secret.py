@@ -76,7 +76,7 @@ def has_our_sshd(job: MPIJob) -> bool:
     first = worker.template["spec"]["containers"][0]
     command, args = first.get("command") or [], first.get("args") or []
     ours = sshd_args(job)
-    # Ours is also one that was rendered before, with a port of its own.
+    # Ours is also one that was rendered before, with its own port.
     return (not command and not args) or (tuple(command) == SSHD and args[: len(ours)] == ours)
 
 

@@ -82,7 +82,7 @@ class NicAllocation:
 
     @property
     def makes_template(self) -> bool:
-        """Whether the job needs a ResourceClaimTemplate of its own."""
+        """Whether the job needs its own ResourceClaimTemplate."""
         return self.profile.way is Way.CLAIM and not self.claim_template
 
 
@@ -257,7 +257,7 @@ def _of_profile(request: RdmaRequest, profile: Profile) -> Found:
     if not profile.is_mellanox and way is not Way.NOTHING:
         for label in sorted({label for label, _ in request.node_labels} & _OFFERED_NAMES):
             what = f"{label} means the PCI vendor 15b3: nodes of the profile {name} do not carry it"
-            yield "node_labels", what, "take a label of your own, or none"
+            yield "node_labels", what, "take your own label, or none"
 
 
 def _counts(request: RdmaRequest, profile: Profile) -> Found:

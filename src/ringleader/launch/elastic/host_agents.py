@@ -100,7 +100,7 @@ class HostAgents:
     def start(self, host: HostFacts, *, number: int = 0, seconds: float = START_SECONDS) -> None:
         """Start a host's agent; ``hello`` or ``failed`` follows within ``seconds``.
 
-        ``number``: among the agents of its machine, where several names of it are hosts of their own.
+        ``number``: among the agents of its machine, where several names of it are separate hosts.
         """
         name = host.host.name
         self._starting[name] = time.monotonic() + seconds

@@ -127,7 +127,7 @@ def prepared_world(
         job=job,
         agent=(context.python, "-P", "-m", PROXY_MODULE),
         hostfile=f"{context.directory}/{context.key}/hostfile-{number}",
-        session=f"{context.directory}/session/{number}",  # one MPI that ends removes the whole of its own
+        session=f"{context.directory}/session/{number}",  # one MPI that ends removes only its part
         backing=job_directory.backing_directory(context.job_id),
         ssh=ssh.agent_argv(mpi.prefix) if ssh is not None and remote else (),
         here=control_addresses(plan)[0],

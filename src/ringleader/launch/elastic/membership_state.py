@@ -23,7 +23,7 @@ SETTLE_SECONDS = 0.1
 """After the end of a world: one loss brings others with it, and the next world should know of all."""
 HOSTS_CHANGED = "the hosts changed"
 PLAIN_FAILURE = 1
-"""Exit code where a failure has none of its own."""
+"""Exit code for a failure without one."""
 Message = dict[str, Any]
 """What happened: the launcher's message, or a host agent's (``protocol.HOST_MESSAGES``) with its ``host``."""
 Order = dict[str, Any]

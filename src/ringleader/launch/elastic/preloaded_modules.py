@@ -61,7 +61,7 @@ def warm_start(
     if not words or (words[0] == "-m" and len(words) < 2):
         return WarmStart(cold="the command names no script")
     if words[0].startswith("-") and words[0] != "-m":
-        return WarmStart(cold=f"{words[0]} is an option that only a Python of its own has")
+        return WarmStart(cold=f"{words[0]} is an option that only a separate Python has")
     path = f"{words[1].replace('.', '/')}.py" if words[0] == "-m" else words[0]
     package = f"{words[1].replace('.', '/')}/__main__.py" if words[0] == "-m" else f"{path}/__main__.py"
     start = path if read(path) is not None else package

@@ -52,7 +52,7 @@ HINTS: dict[str, str] = {
     "openmpi4": "apt install openmpi-bin on Debian 12, or give the path of its mpirun",
     "mpich": "apt install mpich, or use --mpi embedded",
     "mvapich": "give the path of its mpirun",
-    "intel": "pip install impi-rt into an environment of its own and give that with --mpi PREFIX",
+    "intel": "pip install impi-rt into its own environment and give that with --mpi PREFIX",
 }
 """What to do where nothing is found."""
 

@@ -1,4 +1,4 @@
-"""Stays with mpirun on the launching host, in an interpreter of its own.
+"""Stays with mpirun on the launching host, in its own interpreter.
 
 Standard library only, and of that as little as the agents take: it stands between us and mpirun's start.
 
@@ -62,7 +62,7 @@ class MpirunSupervisor:
         self.mpirun = self._start()
 
     def _start(self) -> int:
-        """Start mpirun, in a session of its own and mortal with us; return its pid, 0 where that failed."""
+        """Start mpirun, in its own session and mortal with us; return its pid, 0 where that failed."""
         ours, argv = os.getpid(), self.order["argv"]
         pid = os.fork()
         if pid:

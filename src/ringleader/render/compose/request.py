@@ -179,7 +179,7 @@ class ComposeRequest:
 
     @property
     def shares_ports(self) -> bool:
-        """Say whether the containers share one host's network: each has a port of its own on loopback."""
+        """Say whether the containers share one host's network: each has its own port on loopback."""
         return self.chosen_target is Target.ONE_HOST and self.chosen_network is Network.HOST
 
     @property

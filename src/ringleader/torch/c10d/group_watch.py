@@ -1,4 +1,4 @@
-"""The open groups of a generation: watched, and aborted each in a thread of its own, with a deadline.
+"""The open groups of a generation: watched, and aborted each in its own thread, with a deadline.
 
 Where a peer has died, kernels of NCCL wait for it for ever, and the script with them, inside of CUDA, where
 no error of ours reaches it. So in an elastic job a thread looks whether the generation is broken. Then it
@@ -31,7 +31,7 @@ EXIT_CODE = 1
 
 
 class ThreadedCall(Generic[T]):
-    """A call into a library that may block for ever, in a thread of its own; who waits decides how long."""
+    """A call into a library that may block for ever, in its own thread; who waits decides how long."""
 
     def __init__(self, call: Callable[[], T], name: str) -> None:
         """Begin it."""

@@ -75,7 +75,7 @@ class GpuTransport:
     ) -> None:
         """Serve a group with tensors on devices of one ``kind``; ``device_of`` tells which one a tensor's is.
 
-        ``usual_device`` is where a rank takes part that brings no tensor of its own. ``facts`` tells what a
+        ``usual_device`` is where a rank takes part that brings no tensor. ``facts`` tells what a
         rank knows of its device, ``open_nccl`` connects the ranks, ``new_kernels`` makes what computes there,
         ``watch`` aborts the session's groups.
         """

@@ -5,7 +5,7 @@ it in place, the optimizer reads it. Nothing is packed or unpacked, and there is
 parameter whose gradient was set to None gets it in its bucket while backward runs: what autograd computed is
 copied there once, and autograd takes the copy for the gradient.
 
-Scripts convert models, replace gradients and keep them in memory of their own. So each step checks where
+Scripts convert models, replace gradients and keep them in their own memory. So each step checks where
 every gradient lies. One that lies elsewhere is copied into its bucket and, where something else looks at its
 memory, back again. Where parameters have another type or layout than their places, the ranks agree on new
 buckets.

@@ -30,7 +30,7 @@ class MemoryPlace:
         self._renew()
 
     def _renew(self) -> None:
-        # By DLPack the memory gets a storage of its own: what is done to that is done to no other gradient.
+        # By DLPack the memory gets its own storage: what is done to that is done to no other gradient.
         flat = torch.from_dlpack(self._flat) if self._flat.numel() else self._flat  # type: ignore[attr-defined]
         self._view = flat.as_strided(self._shape, self._strides, 0).detach()
         self._storage = self._view.untyped_storage()

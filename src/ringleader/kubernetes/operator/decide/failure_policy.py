@@ -163,7 +163,7 @@ def _limit_text(builder: DecisionBuilder, new: Sequence[PodView], record: Restar
 def _deadline(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str, str] | None:
     """Say where a job has run for too long.
 
-    The launcher's Job has a deadline of its own; this one counts where there is no Job yet, or not the first.
+    The launcher's Job has its own deadline; this one counts where there is no Job yet, or not the first.
     """
     limit = builder.job.spec.run_policy.active_deadline_seconds
     start = rfc3339.seconds_of(builder.status.start_time)

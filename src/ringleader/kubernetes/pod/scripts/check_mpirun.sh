@@ -104,7 +104,7 @@ exec 9<&-
         sleep 1
     done
 } </dev/null >/dev/null 2>&1 &
-# A signal to us ends a wait, too, with a code of its own; a shell tells the real one once (127: it has).
+# A signal to us ends a wait, too, with its own code; a shell tells the real one once (127: it has).
 code=
 while :; do
     asked=
