@@ -125,7 +125,7 @@ def kind(shape: FieldSchema) -> str:
 
 
 def number(limits: IntegerRange) -> str:
-    """Return a whole number's range."""
+    """Return an integer's range."""
     if limits.minimum is not None and limits.minimum == limits.maximum:
         return str(limits.minimum)
     return f"int{limits.bits}" if limits.minimum is None else f"int{limits.bits}, at least {limits.minimum}"

@@ -111,7 +111,7 @@ class RankError(RingleaderError):
         where: str = "",
         hint: str = "",
     ) -> None:
-        """Keep the failing rank and its exit code next to the faults; ``None``: it is no rank's failure."""
+        """Keep the failing rank and its exit code next to the faults; ``None``: no rank failed."""
         super().__init__(faults, where=where, hint=hint)
         self.exit_code, self.rank = exit_code, rank
 

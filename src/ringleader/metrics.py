@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
 from ringleader.dataclass_json import bounded
 
-RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is no rate: it must be above 0"}
-TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is no time: it must be above 0"}
-TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
+RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is not a rate: it must be above 0"}
+TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is not a time: it must be above 0"}
+TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
 BYTES: Mapping[str, Any] = {"least": 0, "most": 2**63, "wrong": "{} bytes cannot be"}
 RANKS: Mapping[str, Any] = {"least": 1, "wrong": "{} ranks cannot be"}
 """What fields of stored runs may be; see `dataclass_json.bounded`."""

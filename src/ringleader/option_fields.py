@@ -250,7 +250,7 @@ class Part:
             if declared.unreadable:
                 what, hint = declared.unreadable, declared.hint
             elif kind == "integer":
-                what = "is no whole number"
+                what = "is not an integer"
             elif declared.unit == "seconds":
                 what, hint = "is not a number of seconds", "write 90 or 1.5"
             raise WrongValueError(f"{text[:80]!r} {what}", hint) from None
@@ -315,7 +315,7 @@ def parameter_name(name: str, names: tuple[str, ...]) -> str:
 
 
 def faults_of_values(values: Any) -> list[Fault]:
-    """Return what is no value of an option or beyond its bounds, in an object and the objects in it."""
+    """Return what is not a value of an option or beyond its bounds, in an object and the objects in it."""
     found = []
     for part in parts(type(values)):
         value = getattr(values, part.name)

@@ -439,7 +439,7 @@ def _stopped(processes: list[int]) -> Iterator[None]:
 def _at_a_switch(
     job: ElasticJob, listed: HostList, draw: random.Random, change: str, wanted: list[str]
 ) -> Result:
-    """Stop old proxies when a rank has left, or at some moment before it; continue when the next ones work."""
+    """Stop old proxies when a rank has left, or some time before; continue when the next ones work."""
     generation, old, size = job.members()[0].generation, job.of_kind(PROXY), 2 * len(wanted)
     some, known = draw.sample(old, draw.randint(1, len(old))), pids()
     listed.offer(wanted)

@@ -31,7 +31,7 @@ from ringleader.lab import kernel_state
 from ringleader.lab.saved_state import Lab
 
 LONG, SHORT, FINISHES = 60.0, 0.2, 5.0
-"""Seconds that a job trains: one that is to be broken, one that is to be met at its end, one that continues."""
+"""Seconds that a job trains: one to be broken, one to be caught at its end, one that continues."""
 GIVE_UP = 90.0
 SCRIPT = """
 import sys, time

@@ -35,8 +35,8 @@ def faults(path: Path) -> list[str]:
     [
         ('{\n  "schema": 1,\n  "name": oops\n}', "FILE:3:11: is not JSON: Expecting value"),
         ("", "FILE:1:1: is not JSON: Expecting value"),
-        ("[]", "FILE: is no stored run: it has no schema number"),
-        ('{"schema": true}', "FILE: is no stored run: it has no schema number"),
+        ("[]", "FILE: is not a stored run: it has no schema number"),
+        ('{"schema": true}', "FILE: is not a stored run: it has no schema number"),
         ('{"schema": 99}', "FILE: has schema 99; this version of Ringleader reads schema 1"),
         ("[" * 100_000, "FILE: cannot be read: it is nested too deep"),
     ],
@@ -69,8 +69,8 @@ def test_every_wrong_field_is_named(tmp_path: Path, run: Run) -> None:
         "FILE: context.command: is missing",
         "FILE: points[0].uncoupled: {} is not a list",
         "FILE: points[1].samples[2].rate: None is not a number",
-        "FILE: points[3].slots: 1.5 is not a whole number",
-        "FILE: repeats: 'three' is not a whole number",
+        "FILE: points[3].slots: 1.5 is not an integer",
+        "FILE: repeats: 'three' is not an integer",
     ]
 
 

@@ -1,4 +1,4 @@
-"""States that continue from a file: those of the same model do, others are refused with words that name it."""
+"""States that continue from a file: those of the same model do, others get an error that names it."""
 
 from __future__ import annotations
 

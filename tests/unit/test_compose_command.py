@@ -99,7 +99,7 @@ def test_only_one_user_can_read_it(call: Any, tmp_path: Path, words: tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("word", "what"), [("x", "'x' is no whole number"), ("0", "0 is not between 1 and 86400")]
+    ("word", "what"), [("x", "'x' is not an integer"), ("0", "0 is not between 1 and 86400")]
 )
 def test_each_fault_of_a_waiting_time_is_told_once(call: Any, word: str, what: str) -> None:
     code, out, err = call(*WORDS, "--wait", word)
@@ -218,19 +218,19 @@ def test_every_fault_of_every_word_at_once(call: Any) -> None:
     )
     assert (code, out) == (2, "")
     for said in (
-        "-n: 'some' is no whole number",
+        "-n: 'some' is not an integer",
         "--hosts a:0: 0 slots",
         "--hosts entry 2: is no host",
         "--hosts b c: is no host",
         "--hosts h#: is no host",
         "--gpus: 'all'",
         "--ssh-port: 'ssh'",
-        "--mount data:/data: the source is no absolute path",
+        "--mount data:/data: the source is not an absolute path",
         "--mount /a:/etc/ringleader/x: the target hides",
         "--mount /a:/b:rx: is no mount",
         "--mount /x:/: nothing can be mounted",
         "--mount /x:/a/../b: the target holds ..",
-        "--user: 'me' is no user",
+        "--user: 'me' is not a user",
         "--env 1: '1' is no name",
         "--on: 'moon' is unknown",
         "--network: 'wifi' is unknown",

@@ -1,4 +1,4 @@
-"""Elastic jobs: between a least and a largest number of workers they continue, and their status tells of it."""
+"""Elastic jobs: between a least and a largest number of workers they continue, and their status shows it."""
 
 from __future__ import annotations
 

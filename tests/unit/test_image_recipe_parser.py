@@ -97,7 +97,7 @@ BAD = {
     ),
     "true for a number": (
         HEAD + "[sshd]\nport = true",
-        ("my.toml:4 sshd.port", "true is not a whole number", ""),
+        ("my.toml:4 sshd.port", "true is not an integer", ""),
     ),
     "out of range": (
         HEAD + "[sshd]\nport = 65536",
@@ -310,7 +310,7 @@ def test_changes() -> None:
         ("torch.compute=3", "--set torch.compute", "unknown key"),
         ("toch.version=3", "--set toch", "unknown block or key"),
         (f"sshd.port={'9' * 5000}", "--set sshd.port", f"'{'9' * 70}"),
-        ("sshd.port=many", "--set sshd.port", "'many' is not a whole number"),
+        ("sshd.port=many", "--set sshd.port", "'many' is not an integer"),
         ("ucx.cuda=1", "--set ucx.cuda", "'1' is not true or false"),
         ("torch=2", "--set torch", "'2' is not a table"),
         ("torch.version.x=2", "--set torch.version.x", "version has no keys of its own"),

@@ -293,7 +293,7 @@ def test_an_option_of_two_values(
     assert code == 0 and '"600"' in out, err
     monkeypatch.setenv("RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE", "600 10")
     code, _, err = call(capsys, "run", "--dry-run", "true")
-    assert code == 2 and "600 10 is no range of seconds" in err
+    assert code == 2 and "600 10 is not a range of seconds" in err
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_faults_of_files_variables_and_words_are_reported_together(
     assert code == 2
     assert [line.partition(": ")[2] for line in err.splitlines() if line.startswith("ringleader: ")] == [
         f"{file} [run] grace: 'long' is not a number of seconds",
-        "RINGLEADER_OPT_RUN_NP: 'x' is no whole number",
+        "RINGLEADER_OPT_RUN_NP: 'x' is not an integer",
         "--timeout: 'y' is not a number of seconds",
     ]
     assert call(capsys, "run", "--bogus", "true")[2].count("[run] grace") == 1

@@ -56,7 +56,7 @@ def test_all_wrong_words_are_reported_at_once() -> None:
     assert [str(one) for one in faults] == [
         "--word: 'three' is unknown\n    → use one or two",
         "--seconds: 0 seconds\n    → use a number above 0",
-        "--often: 'many' is no whole number",
+        "--often: 'many' is not an integer",
     ]
     _, faults = read("--often", "10", "--seconds", "long")
     assert [fault.what for fault in faults] == ["10 times", "'long' is not a number of seconds"]

@@ -41,7 +41,7 @@ BAD: dict[str, tuple[str, ...]] = {
     ),
     "nothing of what it needs": ("--rdma sriov", "--rdma-resource: missing", "--rdma-network: missing"),
     "count 0": ("--rdma aks-ib --rdma-count 0", "--rdma-count: 0, must be at least 1"),
-    "no count": ("--rdma aks-ib --rdma-count many", "--rdma-count: 'many' is no whole number"),
+    "no count": ("--rdma aks-ib --rdma-count many", "--rdma-count: 'many' is not an integer"),
     "slots": (
         "--rdma coreweave-ib --rdma-count 8",
         "--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node",

@@ -447,7 +447,7 @@ def test_a_stored_proof_that_is_none_is_refused(tmp_path: Path) -> None:
     run = measured(Scripted(proofs={4: proof(0.5)}))
     document = run_file.to_document(run)
     document["points"][2]["transport"]["hosts"][0]["between"]["exchanged"] = "much"
-    with pytest.raises(RequestError, match=r"exchanged: .* is not a whole number"):
+    with pytest.raises(RequestError, match=r"exchanged: .* is not an integer"):
         run_file.from_document(json.loads(json.dumps(document)), "r")
 
 

@@ -232,7 +232,7 @@ def test_hosts_that_are_added_are_kept_for_the_next_time(
         ),
         (
             ("--threads", "abc", "--replace"),
-            ["--threads: 'abc' is no whole number", "--resume and --replace"],
+            ["--threads: 'abc' is not an integer", "--resume and --replace"],
         ),
         (("--replace",), ["--resume and --replace"]),
         (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot continue with A=2"]),

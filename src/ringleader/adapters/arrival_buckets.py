@@ -172,7 +172,7 @@ class BucketPlanner:
         return min(map(self._deadline, self._waiting), default=None)
 
     def agreement_due(self, name: str) -> Position | None:
-        """Count that an operation was sent; return its position if it is to be sent to the ranks with that one.
+        """Count that an operation was sent; return its position if that goes to the ranks with it.
 
         Ranks count alike, as they did the operation as often. It is the 3rd, 30th, 300th time and so on: the
         first cycle is like no later one, and what a training does may change.

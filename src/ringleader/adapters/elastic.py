@@ -175,7 +175,7 @@ class State:
         """Gather what ranks have divided among them, while all of them are there. Collective."""
 
     def join(self, member: Membership, *, restores: bool, fresh: bool) -> None:
-        """Continue in a generation: from its commit where this rank ``restores``, else from the state as it is.
+        """Continue in a generation: from its commit if this rank ``restores``, else from the present state.
 
         ``fresh``: this process has just started.
         """
@@ -362,7 +362,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
 
 
 def _join(state: State, entry: Entry, *, skip_sync: bool) -> bool:
-    """Agree with the others of a generation what to continue from, and restore the state where that is a commit.
+    """Agree with the others of a generation what to continue from; restore the state if it is a commit.
 
     Return whether nobody needs a `sync`.
     """

@@ -75,7 +75,7 @@ def number_of(process_set: ProcessSet) -> int | None:
 def next_serial(process_set: ProcessSet) -> int:
     """Count an operation of a process set; the number names it where the script does not.
 
-    `TypeError` where it is no process set.
+    `TypeError` where it is not a process set.
 
     Every set counts for itself: ranks that are in different sets do not ask for the same ones. Every
     operation of every kind is counted before anything else is looked at, also one that fails then: where

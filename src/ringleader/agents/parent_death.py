@@ -1,7 +1,7 @@
 """Runs a command that does not outlive us: ``python -I -S parent_death.py SECONDS PID PROGRAM ARGUMENT…``.
 
-A process between us and the command, which the kernel notifies of our end, also of one by SIGKILL. Then, or on
-SIGTERM, it ends the command and everything below it: SIGTERM, and SIGKILL after SECONDS. PID is ours.
+A process between us and the command, which the kernel notifies of our end, also of one by SIGKILL. Then, or
+on SIGTERM, it ends the command and everything below it: SIGTERM, and SIGKILL after SECONDS. PID is ours.
 Streams and exit code are the command's own, a signal that ended it included.
 """
 

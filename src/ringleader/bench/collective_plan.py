@@ -139,7 +139,7 @@ class CollectivePlan:
         above=0,
         most=1e6,
         unit="seconds",
-        wrong="{} is no time for a measurement",
+        wrong="{} is not a time for a measurement",
         hint="write for example 10",
     )
     """That the timed iterations of one size may take, of one implementation in one place."""

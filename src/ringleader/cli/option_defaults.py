@@ -201,7 +201,7 @@ def _table(content: Any, words: tuple[str, ...]) -> Any:
 
 
 def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]) -> list[Fault]:
-    """Return what in the tables of groups, from the command upward, is no table of one of their commands."""
+    """Return what is not a command's table in the tables of groups, from the command upward."""
     faults = []
     while ctx.parent is not None:
         ctx = ctx.parent

@@ -100,7 +100,7 @@ def read_curve(path: str) -> Link | MeasuredAllReduce:
             return link_of(run, path)
         if isinstance(run, CollectiveRun):
             return all_reduce_of(run, path)
-        what = f"holds a {run.kind} measurement, which is no curve"
+        what = f"holds a {run.kind} measurement, which is not a curve"
         hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
         raise RequestError(what, where=path, hint=hint)
     points: list[tuple[float, float]] = []

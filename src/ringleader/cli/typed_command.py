@@ -345,7 +345,7 @@ def faults_of_words(ctx: click.Context) -> list[Fault]:
 
 
 def has_wrong_word(ctx: click.Context) -> frozenset[str]:
-    """Return the parameters whose word is no value; they have none, or their default."""
+    """Return the parameters whose word is not a value; they have none, or their default."""
     return frozenset(ctx.meta.get(_WRONG, {}))
 
 

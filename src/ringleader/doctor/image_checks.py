@@ -189,7 +189,7 @@ def _providers(facts: Facts) -> Found:
 
 
 def _linked(facts: Facts) -> CheckResult:
-    """Return what ldd does not find; what the driver brings, or an optional plug-in needs, is no fault."""
+    """Return what ldd does not find; what the driver brings, or an optional plug-in needs, is not a fault."""
     if facts.ldd_error:
         return skipped(facts.ldd_error)
     lacks = {
@@ -287,7 +287,7 @@ def _apt(facts: Facts) -> CheckResult:
     other = [host for host in facts.apt_hosts if not USUAL_HOSTS.match(host)]
     if not other:
         return passed(f"asks the usual places: {', '.join(facts.apt_hosts)}")
-    # The base may have brought them: an image cannot tell, so this is no fault.
+    # The base may have brought them: an image cannot tell, so this is not a fault.
     hint = "left by a mirror, or by the base image"
     return _elsewhere(facts, warned(f"asks other places: {', '.join(other)}", remedy=hint))
 

@@ -159,7 +159,7 @@ def parsed_ldd(text: str, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def system_nccl(root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the files of an NCCL that is no part of a Python package."""
+    """Return the files of an NCCL that is not part of a Python package."""
     every = (path for pattern in NCCL_IN_SYSTEM for path in root.glob(pattern))
     return tuple(sorted({os.path.realpath(path) for path in every}))
 

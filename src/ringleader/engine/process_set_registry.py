@@ -59,8 +59,8 @@ class ProcessSetRegistry:
     def add(self, ranks: Sequence[int]) -> int:
         """Register a set and return its number. Collective over all ranks, also those that are not in it.
 
-        `ValueError`, on all ranks, where there is such a set, or it is no set of ranks; `MismatchError`, on
-        all ranks, where they do not all ask for it.
+        `ValueError`, on all ranks, where there is such a set, or it is not a set of ranks; `MismatchError`,
+        on all ranks, where they do not all ask for it.
         """
         self._agree_on(f"hvd.add_process_set({sorted(ranks)})")
         numbers = self.table.checked(ranks)

@@ -166,7 +166,7 @@ class Observer:
         self._note((now(), stage, self._group, work.signature, work.local_name, work.serial, text))
 
     def mark(self, stage: Stage, phase: str | None = None) -> None:
-        """Note a stage that is no operation's, with the name of what begins or ends.
+        """Note a stage that is not an operation's, with the name of what begins or ends.
 
         A round only where that was asked for.
         """

@@ -47,7 +47,7 @@ class Stage(IntEnum):
     CYCLE = 4
     """A round of all ranks begins."""
     BEGIN = 5
-    """Something begins that is no operation, such as ``BACKWARD``."""
+    """Something begins that is not an operation, such as ``BACKWARD``."""
     END = 6
     """It ended."""
 

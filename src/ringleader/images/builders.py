@@ -36,7 +36,7 @@ def _tag(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How an image is to be built, as far as the builder has to know; options of ``ringleader image build``."""
+    """How an image is to be built, as far as builders need to know; options of ``ringleader image build``."""
 
     tag: str = option(
         "Name of the image. [default: the recipe's name, latest]", default="", read=_tag, metavar="NAME:TAG"

@@ -184,7 +184,7 @@ class Conflict:
 TYPES = {
     "str": 'text in quotes: "…"',
     "bool": "true or false",
-    "int": "a whole number",
+    "int": "an integer",
     "tuple[str, ...]": 'a list of texts: ["…", "…"]',
     "tuple[tuple[str, str], ...]": 'a table of texts: { NAME = "…" }',
 }

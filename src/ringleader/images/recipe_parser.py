@@ -114,7 +114,7 @@ class _Reader:
         wanted = found.get("set") if isinstance(found, dict) else None
         if wanted and isinstance(wanted, str) and wanted not in sets_of_mirrors():
             sets = ", ".join(sets_of_mirrors())
-            self._fault(("mirrors", "set"), f"{shown(wanted)} is no set of mirrors", f"Known: {sets}")
+            self._fault(("mirrors", "set"), f"{shown(wanted)} is not a set of mirrors", f"Known: {sets}")
         blocks = self._blocks(document)
         self._conflicts(base_image.conflicts(head))
         if not self.faults:

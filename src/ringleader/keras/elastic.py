@@ -98,8 +98,8 @@ class CommitStateCallback(_Callback):
 class UpdateBatchStateCallback(_Callback):
     """Keep the number of the batch in ``state.batch``; it is 0 at the end of an epoch.
 
-    Put it before `CommitStateCallback`. Where Keras knows the steps of an epoch, an epoch that continues after
-    a reset has the rest of them.
+    Put it before `CommitStateCallback`. Where Keras knows the steps of an epoch, an epoch that continues
+    after a reset has the rest of them.
     """
 
     def __init__(self, state: Any) -> None:

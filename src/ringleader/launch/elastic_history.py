@@ -9,7 +9,7 @@ from typing import Any
 from ringleader.dataclass_json import bounded
 from ringleader.value_class import dataclass
 
-_TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
+_TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Event:
     commit: int = 0
     """The commit that the job continued from; 0: none."""
     generation: int = 0
-    """The one that began; 0: the event is no new generation."""
+    """The one that began; 0: the event is not a new generation."""
     size: int = 0
     """Ranks of the generation."""
 

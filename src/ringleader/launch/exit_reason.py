@@ -282,8 +282,8 @@ def follows_a_restart(ended: JobExit, cause: Cause | None, *, interrupted: bool,
 def _killed_with(failed: Sequence[RankEnd], aborts: Mapping[int, int]) -> RankEnd | None:
     """Return the rank that somebody killed while the first to fail left with its own exit code.
 
-    A peer's MPI may notice a death and exit before the dead rank's agent has reported it. Nobody dies of these
-    signals because a peer has left, and those that the launcher or the MPI sends are reported as that.
+    A peer's MPI may notice a death and exit before the dead rank's agent has reported it. Nobody dies of
+    these signals because a peer has left, and those that the launcher or the MPI sends are reported as that.
     """
     if not failed or failed[0].signal is not None or failed[0].exit_code is None:
         return None

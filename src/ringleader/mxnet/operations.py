@@ -261,6 +261,6 @@ def _splits(splits: NDArray | Sequence[int]) -> list[int]:
     if isinstance(splits, NDArray) and given.dtype != "int32":
         raise ArgumentError(f"splits holds 32-bit integers (dtype='int32'), not {given.dtype}")
     if given.size and given.dtype.kind not in "iu":
-        raise ArgumentError(f"splits holds whole numbers, not {given.dtype}")
+        raise ArgumentError(f"splits holds integers, not {given.dtype}")
     numbers: list[int] = given.tolist()
     return numbers

@@ -124,7 +124,7 @@ class ElasticOptions:
             what = f"{np} ranks asked for, from {self.min_np} to {self.max_np or 'any number'} allowed"
             found.append(Fault(where="-n", what=what, hint="-n is the number of ranks to begin with"))
         if self.cooldown is not None and not 0 < self.cooldown[0] <= self.cooldown[1] <= LONGEST_COOLDOWN:
-            what = f"{self.cooldown[0]:g} {self.cooldown[1]:g} is no range of seconds"
+            what = f"{self.cooldown[0]:g} {self.cooldown[1]:g} is not a range of seconds"
             hint = f"two numbers of seconds, the shorter stay first, above 0 and at most {LONGEST_COOLDOWN:g}"
             found.append(Fault(where="--blacklist-cooldown-range", what=what, hint=hint))
         if self.checkpoint_dir == "":

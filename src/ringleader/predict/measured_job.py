@@ -134,7 +134,7 @@ class _Table:
     def number(
         self, key: str, *, required: bool = False, zero: bool = False, whole: bool = False
     ) -> float | None:
-        """Return a number above 0 (``zero``: or 0), else ``None``; what is no such number is a fault."""
+        """Return a number above 0 (``zero``: or 0), else ``None``; anything else is a fault."""
         if key not in self.values:
             if required:
                 self.fault(key, "is missing")

@@ -160,7 +160,7 @@ def _measured_link(name: str, measured: Iterable[tuple[int, float]], source: str
     try:
         return from_curve(name, points)
     except ValueError as error:
-        raise RequestError(f"is no curve: {error}", where=source) from None
+        raise RequestError(f"is not a curve: {error}", where=source) from None
 
 
 def _ethernet(gigabits: int) -> tuple[Link, ...]:

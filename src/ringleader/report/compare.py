@@ -51,7 +51,7 @@ class Match:
     verdict: str
     """``faster``, ``slower``, ``no difference shown``, or ``cannot tell: one repetition``."""
     is_coarse: bool = False
-    """Of a short message, or of few iterations: a wide interval is no news."""
+    """Of a short message, or of few iterations: a wide interval says nothing new."""
 
     @property
     def is_decided(self) -> bool:
@@ -237,7 +237,7 @@ def differences(runs: Sequence[AnyRun]) -> list[tuple[str, tuple[str, ...]]]:
     """Return (what, its text in each run) for all that is not the same; dates and names aside.
 
     Between kinds only what several of them know counts: a map of pairs has no optimizer, and that commands
-    are not the same is no news.
+    are not the same says nothing new.
     """
     known = [_surroundings(run) for run in runs]
     names = dict.fromkeys(name for one in known for name in one)

@@ -22,9 +22,7 @@ from ringleader.text_files import read_text
 __all__ = ["LOG_LEVELS", "parse", "set_args_from_config", "set_env_from_args", "validate_config_args"]
 
 DESCRIPTION = """Start COMMAND on many ranks, by Horovod's options; in the ranks 'horovod' is Ringleader."""
-EPILOG = (
-    "docs/guides/from-horovod.md says what each option does here. `ringleader run` has its own options."
-)
+EPILOG = "docs/guides/from-horovod.md says what each option does here. `ringleader run` has its own options."
 VARIABLES = frozenset(option.variable for option in OPTIONS.values() if option.variable)
 """Also attributes of this module: ``HOROVOD_TIMELINE`` is ``"HOROVOD_TIMELINE"``."""
 CONTROLLERS = {"gloo": "use_gloo", "mpi": "use_mpi"}
@@ -211,7 +209,7 @@ def _checked(option: HorovodOption, value: Any, faults: list[Fault]) -> Any:
         None: (bool, "true or false"),
         str: (str, "text"),
         float: (int | float, "a number"),
-        int: (int, "a whole number"),
+        int: (int, "an integer"),
     }
     kind, wanted = kinds[option.kind]
     right = isinstance(value, kind) and isinstance(value, bool) == (option.kind is None)

@@ -24,7 +24,7 @@ CHECKS = 0
 
 
 def values(rank, shape, dtype):
-    """The tensor that a rank brings: small whole numbers, so that sums are exact in every type."""
+    """The tensor that a rank brings: small integers, so that sums are exact in every type."""
     generator = np.random.default_rng([rank, len(shape), int(np.prod(shape))])
     return torch.tensor(generator.integers(0, 2 if dtype == torch.bool else 4, shape)).to(dtype)
 

@@ -33,7 +33,7 @@ def members(group):
 
 
 def values(rank, shape, dtype, salt=0):
-    """What a rank brings: small whole numbers, so that sums are exact in every type."""
+    """What a rank brings: small integers, so that sums are exact in every type."""
     generator = np.random.default_rng([rank, salt, len(shape), *shape])
     low, high = (0, 2) if dtype == torch.bool else (0 if "uint" in str(dtype) else -3, 4)
     return torch.tensor(generator.integers(low, high, shape)).to(dtype)

@@ -1,7 +1,7 @@
 """A rank agent of an elastic job: the loop of every rank agent, forked by the host agent or the fork server.
 
-What differs: it is known by the number of its incarnation, no MPI started it, its host agent's end is reported by
-the kernel, and a signal to end, sent by somebody else, is a notice for its host and not its end.
+What differs: it is known by the number of its incarnation, no MPI started it, its host agent's end is
+reported by the kernel, and a signal to end, sent by somebody else, is a notice for its host and not its end.
 """
 
 from __future__ import annotations

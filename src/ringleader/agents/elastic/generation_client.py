@@ -210,7 +210,7 @@ class RankConnection(AgentConnection):
         self.say(do="attached", generation=generation)
 
     def detached(self, generation: int) -> None:
-        """Say that this rank takes part no more, so that its end is no failure."""
+        """Say that this rank takes part no more, so that its end is not a failure."""
         self.say(do="detached", generation=generation)
 
     def free_segment(self, generation: int, key: str) -> None:

@@ -42,7 +42,7 @@ class _Peer:
         self.generation = 0
         """Of a rank: the generation that it takes part in, 0 where it is in none."""
         self.leaving = False
-        """Whether its end is no surprise."""
+        """Whether its end is expected."""
         self.unsent: list[tuple[dict[str, Any], list[int]]] = []
 
     @property
@@ -165,7 +165,7 @@ class GenerationService:
         return [(self._listener.fileno(), reads), *own]
 
     def serve(self, fd: int, events: int) -> None:
-        """Do what is to be done after poll reported ``events``; one of another's descriptors is left alone."""
+        """Handle the ``events`` that poll reported; those of other descriptors are ignored."""
         if fd == self._listener.fileno():
             for sock in unix_messages.accepted(self._listener):
                 self._peers[sock.fileno()] = _Peer(sock)
@@ -380,7 +380,7 @@ class GenerationService:
             self._generation.page.notice()
 
     def leave(self, incarnation: int, why: str) -> None:
-        """Tell a rank that waits that it is no member any more: it ends with exit code 0."""
+        """Tell a rank that waits that it is no longer a member: it ends with exit code 0."""
         for peer in self._of_kind("rank"):
             if peer.hello["incarnation"] == incarnation:
                 self._say(peer, {"do": "leave", "why": why})

@@ -155,7 +155,7 @@ def read_digits(paths: Sequence[Path]) -> tuple[np.ndarray[Any, Any], np.ndarray
         or labels.min() < 0
     ):
         raise DataError(
-            f"{paths[-1]}: {labels.dtype} {labels.shape} is no label for each of {len(images)} images"
+            f"{paths[-1]}: {labels.dtype} {labels.shape} is not one label for each of {len(images)} images"
         )
     return images, labels.astype(np.int64)
 

@@ -77,7 +77,7 @@ class PairOptions:
         least=2,
         wrong="'{}' is not a factor between sizes",
         unreadable="is not a factor between sizes",
-        hint="write a whole number above 1",
+        hint="write an integer above 1",
     )
     window: int = option(
         "Messages in flight when rates are measured, at most 64 MiB together.",

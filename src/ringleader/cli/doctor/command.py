@@ -259,9 +259,7 @@ def allocation_of(options: NodeOptions) -> NicAllocation:
     faults = Faults()
     found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
     if found is not None and found.makes_template and options.pod_image is not None:
-        faults.add(
-            "--rdma dra with --pod-image", "a claim needs its own template", "leave one of them out"
-        )
+        faults.add("--rdma dra with --pod-image", "a claim needs its own template", "leave one of them out")
     refuse(faults.found)
     return found if found is not None else NicAllocation(profile=PROFILES["none"])
 

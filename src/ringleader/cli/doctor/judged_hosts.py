@@ -105,7 +105,7 @@ def _rdma(facts: HostFacts) -> str:
 
 WORST_FIRST = tuple(Verdict)
 WIDTH = 100
-"""Columns where standard output is no terminal."""
+"""Columns where standard output is not a terminal."""
 OTHER_GROUP = "Not applicable"
 """Heading of what stands for several checks: a missing device."""
 MOST_REASONS = 3

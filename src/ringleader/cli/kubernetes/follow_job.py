@@ -227,7 +227,7 @@ async def attend(
         try:
             return await session.run()
         except OutputError:
-            # Whoever read the log is gone (``| head``), or the disk is full: that is no wish for the job.
+            # Whoever read the log is gone (``| head``), or the disk is full: that says nothing about the job.
             await session.leave()
             raise
         except RingleaderError as error:

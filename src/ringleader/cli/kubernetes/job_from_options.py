@@ -107,7 +107,7 @@ def request_of(
     faults.found += (*job.faults, *faults_of_values(given), *faults_of_mpirun_words(job.extra_mpirun_args))
     elastic = _elastic(given, slots, faults)
     if job.timeout is not None and job.timeout != int(job.timeout):
-        faults.add("--timeout", f"{job.timeout:g} is no whole number")
+        faults.add("--timeout", f"{job.timeout:g} is not an integer")
     elif job.timeout is not None and job.timeout > LARGEST:
         faults.add("--timeout", f"{job.timeout:g} seconds", "use a number above 0, at most 2^63-1")
     if job.workdir and not job.workdir.startswith("/"):

@@ -78,7 +78,7 @@ def _read_each(lines: Iterable[tuple[str, str]], read: Callable[[str], tuple[str
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise WrongValueError(
-            f"{name[:80]!r} is no name of a variable", "write NAME=VALUE, or NAME to pass yours on"
+            f"{name[:80]!r} is not a name of a variable", "write NAME=VALUE, or NAME to pass yours on"
         )
     if name in RESERVED:
         raise WrongValueError(f"{name} follows from a rank's place and cannot be set", "leave it out")

@@ -188,7 +188,7 @@ def _hosts(texts: Iterable[str], faults: list[Fault]) -> tuple[Host, ...]:
     for number, word in enumerate((word.strip() for text in texts for word in text.split(",")), start=1):
         where = f"--hosts {word[:80]}" if word and word.isprintable() else f"--hosts entry {number}"
         if not word or len(word.split()) != 1 or "#" in word:
-            faults.append(Fault(where=where, what="is no host", hint="write node1:8,node2:8"))
+            faults.append(Fault(where=where, what="is not a host", hint="write node1:8,node2:8"))
             continue
         parsed = parse_hostfile(word, "--hosts")
         faults += (replace(fault, where=where) for fault in parsed.faults)
@@ -201,7 +201,7 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
     found: list[Mount] = []
     for word in words:
         parts = word.split(":")
-        what = "is no mount"
+        what = "is not a mount"
         if len(parts) == 2 or (len(parts) == 3 and parts[2] in ("ro", "rw")):
             wrong = _wrong_path(parts[0], "source") or _wrong_path(parts[1], "target")
             what = wrong or _taken(parts[1], found)
@@ -217,7 +217,7 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
 def _wrong_path(path: str, what: str) -> str:
     """Say what is wrong with a path; empty: nothing."""
     if not path.startswith("/"):
-        return f"the {what} is no absolute path"
+        return f"the {what} is not an absolute path"
     if not path.isprintable():
         return f"the {what} holds a control character"
     if ".." in PurePosixPath(path).parts:

@@ -95,7 +95,7 @@ class Proxy:
         """What MPI is doing."""
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
-        """What MPI may continue with, as long as it runs, and communicators for which nobody waits any more."""
+        """What MPI may still use while it runs, and communicators for which nobody waits any more."""
         self._busy = time.monotonic()
 
     def serve(self) -> None:

@@ -301,7 +301,7 @@ def slow_trunks(
     """Return the cuts between groups whose hosts are fast among themselves.
 
     ``rates``: those that no slow host explains, ``slow``: those of them that are slow. Groups are the
-    connected parts of the graph of fast pairs. A single host is no group: that would be its own link, or
+    connected parts of the graph of fast pairs. A single host is not a group: that would be its own link, or
     single pairs.
     """
     fast = {frozenset(pair) for pair in rates} - {frozenset(pair) for pair in slow}

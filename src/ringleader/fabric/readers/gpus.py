@@ -1,4 +1,4 @@
-"""GPUs by /sys/bus/pci, and what the NVIDIA driver reports of them in /proc; NVML adds to it (``nvml.py``)."""
+"""GPUs by /sys/bus/pci, and what the NVIDIA driver reports in /proc; NVML adds to it (``nvml.py``)."""
 
 from __future__ import annotations
 

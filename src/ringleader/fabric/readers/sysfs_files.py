@@ -91,7 +91,7 @@ class Files:
     def data(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> bytes:
         """Return what a file holds, at most ``limit`` bytes; nothing where it is not there or not readable.
 
-        ``if_applicable``: it is no fault that the kernel has no value for it.
+        ``if_applicable``: it is not a fault that the kernel has no value for it.
         """
         fine = NOT_APPLICABLE if if_applicable else ()
         return self._tried(name, lambda path: sysfs.read(path, limit), b"", fine)

@@ -132,7 +132,7 @@ def _tested(lookup: VersionLookup) -> Iterator[Finding]:
         if has and not (tested and matches(has, tested))
     ]
     if others:
-        what = f"Horovod {choice.horovod} with {' and '.join(others)} is no set of its authors' own images"
+        what = f"Horovod {choice.horovod} with {' and '.join(others)} is not one of its authors' own images"
         yield note("horovod-set", what, *(one.cited() for one in _sets(lookup, row)))
 
 

@@ -321,7 +321,7 @@ class UserSpace(TableRow):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(TableRow):
-    """A limit that is no row of another table."""
+    """A limit that is not a row of another table."""
 
     row = "{name} {value}"
     name: str

@@ -95,8 +95,8 @@ class Informer(Generic[T]):
         A watch is opened anew after ``watch_timeout`` seconds, or once it has told nothing for ``silence``
         seconds: servers tell at least the version about once a minute.
 
-        ``outage``: for somebody who looks on. It is informed when the server is unreachable and when it is back, which a
-        new list finds out at once; a refusal ends ``run`` as it is, whenever it comes.
+        ``outage``: for somebody who looks on. It is informed when the server is unreachable and when it is
+        back, which a new list finds out at once; a refusal ends ``run`` as it is, whenever it comes.
         """
         self.resource = resource
         self.synced = asyncio.Event()

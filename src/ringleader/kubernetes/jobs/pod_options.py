@@ -23,7 +23,7 @@ def read_by(kind: str) -> Callable[[str], Any]:
 
 
 LARGEST = 2**63 - 1
-"""Of a whole number in Kubernetes' API."""
+"""Of an integer in Kubernetes' API."""
 _BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {least:g} and at most 2^63-1"}
 _AMOUNT: Mapping[str, Any] = {"metavar": "AMOUNT", "read": read_by("quantity")}
 _OBJECT: Mapping[str, Any] = {"metavar": "NAME", "read": read_by("name")}

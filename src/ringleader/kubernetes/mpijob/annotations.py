@@ -123,7 +123,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
 """Annotation → the values it may have; an empty tuple where any text will do."""
 
 NUMBERS: Mapping[str, tuple[str, str, str]] = {
-    RESTART_LIMIT: (r"[0-9]{1,9}", "a number", 'a whole number in quotes: "3"'),
+    RESTART_LIMIT: (r"[0-9]{1,9}", "a number", 'an integer in quotes: "3"'),
     WAIT_LIMIT: (r"[1-9][0-9]{0,8}", "a number of seconds", 'above 0, in quotes: "3600"'),
     MIN_WORKERS: (r"[1-9][0-9]{0,5}", "a number of workers", 'from 1, in quotes: "3"'),
     MAX_WORKERS: (r"[1-9][0-9]{0,5}", "a number of workers", 'from 1, in quotes: "3"'),

@@ -49,7 +49,7 @@ RENAMED = {
 """Fields of older versions that are nowhere in v2beta1."""
 
 _OLD = tuple(f"{GROUP}/{old}" for old in OLD_VERSIONS)
-_NAMES = {int: "a whole number", bool: "true or false", str: "text"}
+_NAMES = {int: "an integer", bool: "true or false", str: "text"}
 _SCALE = "kubectl scale mpijob NAME --replicas=N changes spec.mpiReplicaSpecs[Worker].replicas"
 
 

@@ -31,7 +31,7 @@ def value(text: str | int | float) -> Fraction:
 
 
 def fault(amount: str | float) -> str:
-    """Return why something is no amount that a cluster counts; empty where it is one."""
+    """Return why something is not an amount that a cluster counts; empty where it is one."""
     try:
         number = value(amount)
     except ValueError:

@@ -112,7 +112,7 @@ _ALWAYS = (
         {
             f"has(object.involvedObject.kind) && object.involvedObject.kind == '{KIND}'"
             " && has(object.involvedObject.apiVersion)"
-            f" && object.involvedObject.apiVersion == '{API_VERSION}'": f"the operator writes events of {KIND}s only",
+            f" && object.involvedObject.apiVersion == '{API_VERSION}'": f"its events are of {KIND}s",
         },
     ),
 )

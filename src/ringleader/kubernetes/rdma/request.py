@@ -207,14 +207,14 @@ def _forms(request: RdmaRequest) -> Found:
             hint = (
                 "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
             )
-            yield "node_labels", f"{key}={value} is no label", hint
+            yield "node_labels", f"{key}={value} is not a label", hint
     what = quantities.fault(request.shm_size) if request.shm_size else ""
     if what:
         yield "shm_size", what, "such as 16Gi"
     if request.count is not None and not 1 <= request.count <= quantities.LARGEST:
         yield "count", f"{request.count:.9g}, must be at least 1 and at most 2^63-1", ""
     if request.ssh_port is not None and not 1 <= request.ssh_port <= 65535:
-        yield "ssh_port", f"{request.ssh_port} is no port number", "use 1 to 65535"
+        yield "ssh_port", f"{request.ssh_port} is not a port number", "use 1 to 65535"
 
 
 def _of_profile(request: RdmaRequest, profile: Profile) -> Found:

@@ -1,10 +1,10 @@
 """The host agents of an elastic job: started on this machine and over ssh, heard, told.
 
-One process per host (``agents/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
-rank agents, the memory of generations and the commits. It connects to the same server as the rank agents do;
-the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in threads,
-and those that failed come out of ``failed``. What a host's agent says is for the decider, or about the host's
-own start (``elastic_hosts``).
+One process per host (``agents/host_agent.py``), which is not a child of an MPI's: it owns the fork server,
+the rank agents, the memory of generations and the commits. It connects to the same server as the rank agents
+do; the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in
+threads, and those that failed come out of ``failed``. What a host's agent says is for the decider, or about
+the host's own start (``elastic_hosts``).
 """
 
 from __future__ import annotations

@@ -153,7 +153,8 @@ def _placed(job: Job, machines: tuple[HostReport, ...]) -> Plan:
 
 
 def daemon_variables(mpi: Mpi, lost_after: float) -> dict[str, str]:
-    """Return what has Open MPI's daemon on a host that is cut off end, once the job continues without the host.
+    """Return what has Open MPI's daemon on a host that is cut off end, once the job continues without the
+    host.
 
     By itself it notices after eight minutes that nothing comes from mpirun any more.
     """

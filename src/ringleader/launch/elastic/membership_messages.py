@@ -25,8 +25,8 @@ from ringleader.launch.elastic.membership_state import (
 from ringleader.launch.elastic.next_world import REMOVED
 
 GONE_SECONDS = 2.0
-"""From the end of a rank's socket until its end is reported: a rank that is killed is reaped at once, one that
-ends by itself may have closed the socket before its interpreter is done."""
+"""From the end of a rank's socket until its end is reported: a rank that is killed is reaped at once, one
+that ends by itself may have closed the socket before its interpreter is done."""
 SAME_SECONDS = 1.0
 """Within which ranks that end alike do so for one reason: the script's."""
 _TAKES_PART = (RankStatus.ORDERED, RankStatus.ATTACHED, RankStatus.DETACHED)

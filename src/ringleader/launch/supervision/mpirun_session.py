@@ -353,8 +353,8 @@ class Supervisor(Session[RankState]):
     def _tell_ends(self, now: float) -> None:
         """Tell the ranks that run which others have ended, so that nobody waits for them.
 
-        Ends that come together are reported together, and with many ranks less often: what is sent in a second
-        does not grow with their number.
+        Ends that come together are reported together, and with many ranks less often: what is sent in a
+        second does not grow with their number.
         """
         if not self._ended or now < self._next_notice:
             return

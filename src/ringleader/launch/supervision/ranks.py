@@ -2,8 +2,8 @@
 
 An agent sends output only as far as the launcher has granted it (a window), as plain programs write only as
 far as a pipe takes it; what agents say of their ranks is never held back. So a reader that reads nothing
-slows the ranks down, and nothing else: time-outs, ends and signals continue. Our standard input goes to rank 0
-one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
+slows the ranks down, and nothing else: time-outs, ends and signals continue. Our standard input goes to rank
+0 one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
 """
 
 from __future__ import annotations

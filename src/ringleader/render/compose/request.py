@@ -89,7 +89,7 @@ def user_of(word: str) -> User:
     match = _USER.fullmatch(word)
     if match is None:
         hint = "write root, or numbers as in 1000:1000; id -u and id -g say yours"
-        raise WrongValueError(f"{word[:80]!r} is no user", hint)
+        raise WrongValueError(f"{word[:80]!r} is not a user", hint)
     uid, gid = int(match[1]), None if match[2] is None else int(match[2])
     if max(uid, gid or 0) > _LARGEST_ID:
         raise WrongValueError(f"{word} is beyond the largest number of a user")
@@ -264,14 +264,14 @@ def faults_of(request: ComposeRequest) -> tuple[Fault, ...]:
 def _words(request: ComposeRequest) -> Found:
     if not _IMAGE.fullmatch(request.image) or "//" in request.image:
         hint = "write registry/name:tag, or registry/name@sha256:…"
-        yield "--image", f"{request.image[:80]!r} is no name of an image", hint
+        yield "--image", f"{request.image[:80]!r} is not a name of an image", hint
     if not _NAME.fullmatch(request.name):
         hint = "small letters, digits, hyphens, underscores; a letter or a digit first"
         yield "--project-name", f"{request.name[:80]!r} is not a name for a project", hint
     if not _SHM.fullmatch(request.shm_size):
         yield "--shm-size", f"{request.shm_size[:80]!r} is not a size", "write 16g or 512m"
     if request.workdir and (not request.workdir.startswith("/") or not request.workdir.isprintable()):
-        yield "--workdir", f"{request.workdir[:80]!r} is no absolute path", ""
+        yield "--workdir", f"{request.workdir[:80]!r} is not an absolute path", ""
     for name, value in request.env:
         if any(category(c) in ("Cc", "Cs") and c != "\t" for c in value):
             what = "the value holds a line break or another control character, which no sshd can pass on"
@@ -327,7 +327,7 @@ def _ports(request: ComposeRequest) -> Found:
     first = request.first_port
     last = first + max(0, len(request.all_slots) - 1) if request.shares_ports else first
     if not 1 <= first <= 65535:
-        yield "--ssh-port", f"{first} is no port number", "use 1 to 65535"
+        yield "--ssh-port", f"{first} is not a port number", "use 1 to 65535"
     elif last > 65535:
         yield "--ssh-port", f"the containers would take the ports {first} to {last}", "the last port is 65535"
     elif first < 1024 and not request.user.is_root:
@@ -362,7 +362,7 @@ def _swarm(request: ComposeRequest) -> Found:
         what = "a swarm's services have no devices and not the host's network: docker stack ignores both"
         yield f"--rdma {request.rdma}", what, instead
     if request.gpus:
-        yield "--gpus", "a swarm knows GPUs only as generic resources that are configured for each daemon", instead
+        yield "--gpus", "a swarm knows GPUs only as generic resources of each daemon", instead
     if request.network not in (None, Network.OVERLAY):
         what = "docker stack ignores network_mode: services are in an overlay network"
         yield f"--network-mode {request.network}", what, instead

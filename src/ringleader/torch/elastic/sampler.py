@@ -1,4 +1,4 @@
-"""A sampler that continues in the middle of an epoch with any number of ranks. Path and names are Horovod's."""
+"""A sampler that resumes within an epoch with any number of ranks. Path and names are Horovod's."""
 
 from __future__ import annotations
 
