@@ -114,7 +114,7 @@ class Row:
     HEADERS: ClassVar[tuple[str, ...]] = ("case", "against", "reached", "required", "aim", "")
 
     def cells(self) -> tuple[str, ...]:
-        """Return what stands in the columns."""
+        """Return what is in the columns."""
         sign = "≤" if self.at_most else "≥"
         verdict = MISSING if self.reached is None else "SHORT" if self.short else "ok"
         reached = "–" if self.reached is None else f"{self.reached:.3f}"

@@ -126,7 +126,7 @@ def _shown(value: object) -> str:
 
 
 def _one_of(choices: Collection[str]) -> str:
-    words = [one for one in choices if one]  # an empty one is as if the option were not there
+    words = [one for one in choices if one]  # an empty one is as if the option did not exist
     return f"use {' or '.join(words) if len(words) == 2 else 'one of ' + ', '.join(words)}"
 
 

@@ -297,7 +297,7 @@ PROCESSES = {
 
 @contextlib.contextmanager
 def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
-    """Mend these hosts at the end."""
+    """Repair these hosts at the end."""
     try:
         yield
     finally:

@@ -239,7 +239,7 @@ class Trial(Job):
         return [one for one in left if row.target != "link" or SSH_SESSION not in one]
 
     def close(self) -> None:
-        """End what is still there, mend what was broken."""
+        """End what is still there, repair what was broken."""
         super().close()
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)

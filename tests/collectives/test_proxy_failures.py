@@ -144,7 +144,7 @@ def repeated(job: Job, phase: str, kills: int, seed: int) -> list[float]:
         missing = sorted(set(full) - {slot for _, slot in job.world.members})
         time.sleep(chance.random() * 0.03)
         start = time.monotonic()
-        if missing:  # a rank comes back with the next failure
+        if missing:  # a rank returns with the next failure
             job.kill(victim)
             with job.world.lock:
                 job.world.members.insert(missing[0], (job.spawn(missing[0], phase), missing[0]))

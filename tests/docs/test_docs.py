@@ -183,7 +183,7 @@ NAMED: dict[str, list[str]] = {
         f"A failure {int(first_failure.EPISODE / 60)} minutes older",
     ],
 }
-"""Page → what stands in it: reasons, annotations, numbers of the program."""
+"""Page → what is in it: reasons, annotations, numbers of the program."""
 
 
 @pytest.mark.parametrize(("page", "text"), [(page, text) for page, texts in NAMED.items() for text in texts])

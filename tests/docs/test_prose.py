@@ -1,4 +1,4 @@
-"""Words that the field does not use, or not for this: they do not come back, in code, messages or docs."""
+"""Words that the field does not use, or not for this: they do not return, in code, messages or docs."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_gates_deadlines_and_deletions(nodes: FakeCluster) -> None:
 
 
 def test_real_processes_stand_in_for_pods(tmp_path: Path) -> None:
-    """A Pod's command, environment and files reach a real process, and its end and output come back."""
+    """A Pod's command, environment and files reach a real process, and its end and output return."""
     with FakeCluster(stand_in=StandInOptions()) as cluster:
 
         def prepare(run: Run) -> Start:

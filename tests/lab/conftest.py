@@ -54,7 +54,7 @@ def ringleader() -> Ringleader:
 
 @pytest.fixture(scope="session")
 def lab(lab_machine: None, ringleader: Ringleader) -> Iterator[Lab]:
-    """Four hosts with two slots each at 8 Gbit/s; tests that break something mend it."""
+    """Four hosts with two slots each at 8 Gbit/s; tests that break something repair it."""
     name = unique_name("s")
     try:
         words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", SSH_PORT)

@@ -106,8 +106,8 @@ class Cluster:
         if self.silent in (a, b):
             say(a, "silence", {"partner": b, "during": "meeting", "seconds": 5.0})
             return
-        mended = self.mend_in_pass == len(self.plans)
-        to, back = (5e7 if one != self.slow_into or mended else 12.5e6 for one in (b, a))
+        repaired = self.mend_in_pass == len(self.plans)
+        to, back = (5e7 if one != self.slow_into or repaired else 12.5e6 for one in (b, a))
         for size in plan.sizes:
             told = {"target": b, "size": size, "window": 16, "latency": 2e-5, "rate": to, "back_rate": back}
             say(a, "size", told)

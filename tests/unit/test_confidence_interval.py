@@ -1,4 +1,4 @@
-"""Intervals of few repetitions, held against tables, against scipy where it is, and against chance."""
+"""Intervals of few repetitions, compared with tables, against scipy where it is, and against chance."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ BAD = {
     ),
     "a label's name without quotes": (
         HEAD + '[labels]\na.b = "x"',
-        ("my.toml:4 labels.a", "{'b': 'x'} is not text in quotes", "a name with dots stands in quotes"),
+        ("my.toml:4 labels.a", "{'b': 'x'} is not text in quotes", "a name with dots needs quotes"),
     ),
     "a key without a name": (HEAD + '"" = 1', ("my.toml:3 ", "unknown block or key", "Known: ")),
     "a newline in a variable": (

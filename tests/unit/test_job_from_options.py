@@ -161,7 +161,7 @@ def test_an_elastic_jobs_ranks_become_workers(
     argv = [*container["command"], *container["args"]]
     assert argv[-len(TRAIN) - 1 :] == ["--", *TRAIN]
     at = argv.index("--blacklist-cooldown-range")
-    assert argv[at + 1 : at + 3] == ["5", "60"], "a Pod that is replaced comes back soon"
+    assert argv[at + 1 : at + 3] == ["5", "60"], "a Pod that is replaced returns soon"
     assert [argv[argv.index("-n") + 1]] == [words["np"]] if "np" in words else "-n" not in argv
 
 

@@ -19,7 +19,7 @@ from ringleader.render.rank_environment import Master, is_forwarded, rank_enviro
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home and a project, with a directory below it that we stand in."""
+    """A home and a project, with a directory below it that we are in."""
     for name in list(os.environ):
         if name.startswith(("RINGLEADER_OPT_", "SLURM_", "PBS_", "LSB_", "XDG_CONFIG")):
             monkeypatch.delenv(name)
@@ -106,7 +106,7 @@ def test_everything_wrong_is_told_at_once(
     assert (code, out) == (2, "")
     told = [line for line in err.splitlines() if line.startswith("ringleader: ")]
     assert told == [
-        f"ringleader: {mine}: np: stands in no command's table",
+        f"ringleader: {mine}: np: is not in a command's table",
         f"ringleader: {file} [rum]: there is no such command",
         "ringleader: RINGLEADER_OPT_FLY_NP: names no command",
         f"ringleader: {file} [run] npp: ringleader run has no option --npp",

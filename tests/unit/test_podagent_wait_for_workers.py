@@ -264,7 +264,7 @@ def pod(phase: str, ready: str) -> dict[str, Any]:
         (pod("Running", "True"), Readiness.READY, "ready"),
         (pod("Running", "False"), Readiness.NO_ANSWER, "is Running, not ready"),
         ({}, Readiness.NO_ADDRESS, "is Pending, not ready"),
-        (ApiError(status=404, reason="NotFound", message="gone"), Readiness.NO_ADDRESS, "is not there yet"),
+        (ApiError(status=404, reason="NotFound", message="gone"), Readiness.NO_ADDRESS, "does not exist yet"),
         (
             ApiError(status=403, reason="Forbidden", message="no"),
             Readiness.NO_ADDRESS,

@@ -83,7 +83,7 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
         ({"job": replace(ASKED.job, bind="none")}, ["was auto, is none now"]),
         ({"job": Job(command=("python", "other.py"), hosts=ASKED.job.hosts)}, ["python other.py now"]),
         ({"request": replace(REQUEST, script_digest="bb")}, ["train.py has changed since"]),
-        ({"request": replace(REQUEST, script_digest="")}, ["is not there any more"]),
+        ({"request": replace(REQUEST, script_digest="")}, ["does not exist any more"]),
         ({"request": replace(REQUEST, workdir="/x")}, ["was /w, is /x now"]),
         (
             {"job": replace(ASKED.job, hosts=(Host(name="h9", slots=2), Host(name="h2", slots=2)))},

@@ -39,7 +39,7 @@ BUCKET_BYTES = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Where an operation stands in rank 0's order."""
+    """Where an operation is in rank 0's order."""
 
     cycle: int
     """Number of the cycle, from 1; 0: rank 0 had nothing to tell. Operations of one cycle belong together."""

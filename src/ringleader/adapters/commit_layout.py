@@ -1,4 +1,4 @@
-"""How the bytes of a commit lie in memory: arrays first, then a head that says what they are. Pure.
+"""How the bytes of a commit are laid out in memory: arrays first, then a head that says what they are. Pure.
 
 `commits` writes and reads them together with the other ranks.
 

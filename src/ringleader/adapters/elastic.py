@@ -186,7 +186,7 @@ class State:
 class ObjectState(State):
     """A state of Python objects, which are attributes of it under the names they are given by.
 
-    A commit keeps them pickled. In an elastic job it lies in memory of the host, which outlives the rank.
+    A commit keeps them pickled. In an elastic job it is in memory of the host, which outlives the rank.
     """
 
     _codec = ArrayCodec()
@@ -226,7 +226,7 @@ class ObjectState(State):
         """Take over what was this rank's own in a commit."""
 
     def reads_in_place(self, name: str) -> bool:
-        """Return whether `load` copies the arrays of a value, so that they may lie in the commit."""
+        """Return whether `load` copies the arrays of a value, so that they may be in the commit."""
         return False
 
     def save(self) -> None:

@@ -35,7 +35,7 @@ FAILED = 1
 LONGEST_CONFIG = 64 * 1024
 PAUSE_SECONDS = 0.02
 BEFORE_US_SECONDS = LEFT_SECONDS + 4.0
-"""For the agent before us to end, where its host was left out and comes back at once."""
+"""For the agent before us to end, where its host was left out and returns at once."""
 
 
 def run(environ: Mapping[str, str]) -> int:

@@ -24,7 +24,7 @@ POLL_SECONDS = 0.05
 def argv(command: tuple[str, ...], *, seconds: float = 5.0) -> tuple[str, ...]:
     """Return the words that run a command in this way; this process is the one it must not outlive.
 
-    The program is looked for here first, so that one that is not there is an OSError of ``Popen``.
+    The program is looked for here first, so that one that does not exist is an OSError of ``Popen``.
     """
     import shutil
 

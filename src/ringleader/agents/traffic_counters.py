@@ -113,7 +113,8 @@ class _Time:
 def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
     """Return all counters now, as ``fabric.transport_proof.evidence.CounterSnapshot`` has them.
 
-    Where there was no time for all, the rest is not there, and ``unread`` says so. ``patience``: see ``Job``.
+    Where there was no time for all, the rest does not exist, and ``unread`` says so. ``patience``: see
+    ``Job``.
     """
     root, left = root.rstrip("/"), _Time(patience)
     ports, interfaces = _ports(root, left), _interfaces(root, left)

@@ -43,7 +43,7 @@ class Implementation(Protocol):
     """One of them, in a rank."""
 
     def prepare(self, case: Case, send: Memory, receive: Memory, *, in_place: bool) -> Call:
-        """Return the operation; in place, all of it lies in ``receive``, as in nccl-tests.
+        """Return the operation; in place, all of it is in ``receive``, as in nccl-tests.
 
         Raises NotOfferedError.
         """

@@ -75,7 +75,7 @@ class HostPrograms:
         return self._plan.port or "".join(chosen)
 
     def gpu(self, run: ProgramRun) -> int | None:
-        """Return the GPU nearest to a run's port, where messages are to lie in GPU memory."""
+        """Return the GPU nearest to a run's port, where messages are to be in GPU memory."""
         port = self.port(run)
         if self._plan.memory != "cuda" or port is None:
             return None

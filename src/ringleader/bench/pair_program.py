@@ -5,7 +5,7 @@ perftest or ucx_perftest and gives the other its port by MPI; that is the client
 Answers to the launcher:
 
 context    what is known of this rank's host (``agents.training_progress.context_of``)
-device     "NVIDIA H200"                        of a rank whose messages lie in GPU memory
+device     "NVIDIA H200"                        of a rank whose messages are in GPU memory
 refused    "PyTorch finds no GPU"               why this rank cannot measure what was asked for
 way        "nccl"                               where messages go by NCCL, not by MPI
 turn       3                                    a round begins

@@ -1,7 +1,7 @@
 """Defaults of options: a project's ``ringleader.toml``, the user's file, and ``RINGLEADER_OPT_…`` variables.
 
 click gives them their place: the command line counts before a variable (``auto_envvar_prefix``), a variable
-before a file (``default_map``), the project's file before the user's. Here they are found, held against the
+before a file (``default_map``), the project's file before the user's. Here they are found, compared with the
 options that a command has, and told apart.
 """
 
@@ -214,7 +214,7 @@ def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]
                     Fault(where=where, what="there is no such command", hint=did_you_mean(key, names))
                 )
             elif not isinstance(value, dict):
-                what, hint = "stands in no command's table", "options belong to a command: [run]"
+                what, hint = "is not in a command's table", "options belong to a command: [run]"
                 faults.append(Fault(where=f"{path}: {'.'.join((*words, key))}", what=what, hint=hint))
     return faults
 

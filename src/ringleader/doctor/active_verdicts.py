@@ -72,7 +72,7 @@ def _answers(results: ActiveResults, rates: Mapping[tuple[str, str], float]) -> 
         )
     if results.failure:
         seen = f"the measurement did not end well: {results.failure}"
-        yield CheckResult(id=check, verdict=Verdict.FAIL, seen=seen, remedy="mend that first")
+        yield CheckResult(id=check, verdict=Verdict.FAIL, seen=seen, remedy="repair that first")
     if not pairs and not results.failure:
         if count := len({frozenset(pair) for pair in rates}):
             seen = f"both hosts of each of {count} pairs answered" if count > 1 else "both hosts answered"

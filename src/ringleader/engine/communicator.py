@@ -261,7 +261,7 @@ class Communicator:
     # facts
 
     def numbers_in(self, other: Communicator) -> list[int]:
-        """Return by rank its number in another communicator, a negative one where it is not there."""
+        """Return by rank its number in another communicator, a negative one where it does not exist."""
         raise NotImplementedError
 
     def firsts_on_hosts(self) -> list[int] | None:

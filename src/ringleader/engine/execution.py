@@ -164,7 +164,7 @@ class Execution:
             staged, first_packed = 0, False
 
     def _do(self, batch: Batch | None, works: list[Work], *, staged: int, packed: bool) -> None:
-        """Do works alone or together; ``packed``: whether they lie in the batch's memory already."""
+        """Do works alone or together; ``packed``: whether they are in the batch's memory already."""
         if batch is None:
             self.execute(works[0], staged=staged)
         elif not batch.packed:

@@ -252,7 +252,7 @@ def enough_memory(
 ) -> bool:
     """Agree over all ranks whether every host has room for ``nbytes`` of each of its ranks. Collective.
 
-    What the host agent of an elastic job gives does not lie in /dev/shm, so there is no limit to look at.
+    What the host agent of an elastic job gives is not in /dev/shm, so there is no limit to look at.
     """
     if comm.proxied:
         return True

@@ -302,7 +302,7 @@ class Engine:
         self.run(_control_work("process_set", note=change))
 
     def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
-        """Make memory in which gradients can be reduced in place, in turn with the operations. Collective."""
+        """Make memory in which gradients are reduced in place, in order with the operations. Collective."""
         if device != "cpu":
             if self.queue.devices is None:
                 raise HorovodInternalError(f"arrays on {device} cannot be carried here")

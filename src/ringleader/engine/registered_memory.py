@@ -1,4 +1,4 @@
-"""Shared memory that scripts and gradients use: which segment an array lies in, and where in it.
+"""Shared memory that scripts and gradients use: which segment an array is in, and where in it.
 
 Two ranks may reduce an array in place only when each brings memory at the same place of the same segment. A
 *location* is therefore one integer that ranks can show each other; 0 stands for ordinary memory.

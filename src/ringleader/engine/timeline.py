@@ -40,7 +40,7 @@ ZERO_NANOS = 1_735_689_600 * 10**9
 numbers stay small enough for an eighth of a microsecond to be exact."""
 _OFFSET = time.time_ns() - ZERO_NANOS - time.perf_counter_ns()
 WINDOW_REDUCE = "WINDOW_REDUCE"
-"""Ranks of one host reduce what lies in the memory that they share."""
+"""Ranks of one host reduce what is in the memory that they share."""
 CROSS_ALLREDUCE = "CROSS_ALLREDUCE"
 """Between hosts: this rank waits for what it exchanges with its peers there."""
 _MPI = {

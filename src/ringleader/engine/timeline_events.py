@@ -2,7 +2,7 @@
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "JSON Array Format":
 events in brackets, of which the last may be missing. Every named operation has a *track* (a thread in the
-format's words) on which its phases lie in each other:
+format's words) on which its phases are nested:
 
     NEGOTIATE_ALLREDUCE            ALLREDUCE
        WAIT_FOR_RANKS                 WINDOW_REDUCE

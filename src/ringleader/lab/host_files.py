@@ -142,7 +142,7 @@ def hosts_on_head(spec: LabSpec, missing_names: tuple[str, ...]) -> str:
 def scripts(spec: LabSpec, number: int, directory: str, machine: Machine) -> dict[str, str]:
     """Return the scripts of a host by name.
 
-    ``boot.sh`` turns fresh network, mount, UTS and IPC namespaces into the host and comes back. ``first.sh``
+    ``boot.sh`` turns fresh network, mount, UTS and IPC namespaces into the host and returns. ``first.sh``
     becomes its process 1, ``guest.sh`` is what an emulated machine runs on its files.
     """
     own = f"{directory}/h{number}"
@@ -246,7 +246,7 @@ exec {sshd} -D -f {own}/sshd_config -E {own}/sshd.log
 def rootfs_boot_script(spec: LabSpec, tree: Rootfs, number: int, directory: str) -> str:
     """Return the script that turns fresh namespaces into a host of that tree.
 
-    What the host writes lies in memory and ends with it. Where the kernel can't lay an overlay on the tree
+    What the host writes is in memory and ends with it. Where the kernel can't lay an overlay on the tree
     (one that is an overlay of overlays already), the tree is there read-only, with its own ``/etc``.
     """
     own = f"{directory}/h{number}"

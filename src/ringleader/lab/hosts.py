@@ -54,7 +54,7 @@ def kill(lab: Lab, host: LabHost, *, timeout: float = 20.0) -> None:
 
 
 def heal(lab: Lab, host: LabHost, *, root: Path = saved_state.ROOT, timeout: float = 20.0) -> None:
-    """Mend the link, and start the host again where it is dead; returns when the head can log in."""
+    """Repair the link, and start the host again where it is dead; returns when the head can log in."""
     timeout = max(timeout, lab.spec.start_seconds if lab.spec.kernel else 0.0)
     with saved_state.locked(lab.name, root, timeout=timeout) as lock:
         carry_out(*slow_steps(lab.spec, lab.number(host), None), lock=lock)

@@ -2,7 +2,7 @@
 
 One end brings others with it: mpirun that is killed takes the MPI's daemons along, these the agents, these
 the ranks. What is seen first is often not the first of it, so all of it is noted (``supervision``) and judged
-at the end. The values that come back are in ``outcome``.
+at the end. The values that return are in ``outcome``.
 """
 
 from __future__ import annotations

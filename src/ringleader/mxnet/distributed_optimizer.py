@@ -151,7 +151,7 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
             setattr(self._optimizer, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say how a stored optimizer comes back: with the ranks' exchange."""
+        """Say how a stored optimizer returns: with the ranks' exchange."""
         chosen = self._settings
         return DistributedOptimizer, (self._optimizer, chosen.predivide, chosen.groups, chosen.process_set)
 

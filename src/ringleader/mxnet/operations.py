@@ -1,7 +1,7 @@
 """Operations on arrays of MXNet's. Names, signatures and meanings are Horovod's.
 
 They return when they are done, unlike Horovod's, so all ranks ask for them in one order. ``priority`` is
-taken and counts for nothing: the engine has its own order. They are not differentiable.
+taken and is ignored: the engine has its own order. They are not differentiable.
 
 Errors: `ArgumentError` (an MXNetError and a `ValueError`) for what this rank sees to be wrong, and
 `HorovodInternalError` on all ranks where they differ.

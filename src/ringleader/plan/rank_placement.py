@@ -33,7 +33,7 @@ class RdmaPort:
     netdev: str = ""
     """A network interface of its addresses that the ranks' network namespace has; RoCE needs one."""
     file: str = ""
-    """``/dev/infiniband/uverbs0``; empty: its device file is not there."""
+    """``/dev/infiniband/uverbs0``; empty: its device file does not exist."""
     unusable: str = ""
     """Why that file cannot be opened; empty: it can."""
 

@@ -1,6 +1,6 @@
 """Profiles: the ways in which clusters give NICs to Pods, as data. A new cluster is a new row. Pure.
 
-Names of resources, networks and variables stand in public manifests or documentation: ``source`` says in
+Names of resources, networks and variables are in public manifests or documentation: ``source`` says in
 which. None of this was run on hardware.
 """
 

@@ -1,6 +1,6 @@
 """Words of ``horovodrun`` and its file become its options, and those the ranks' variables.
 
-The command line counts over the file, both over the environment. The options stand in `option_table`. What
+The command line counts over the file, both over the environment. The options are in `option_table`. What
 reads a file has Horovod's names, and the path ``runner.common.util.config_parser``.
 """
 

@@ -20,7 +20,7 @@ NAME = "DistributedGradientTape_Allreduce"
 
 
 class DistributedTape:
-    """What stands in front of the class of the wrapped tape."""
+    """What precedes the class of the wrapped tape."""
 
     _exchange: GradientExchange
 

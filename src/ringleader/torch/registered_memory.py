@@ -133,7 +133,7 @@ def _move(engine: Engine, storage: torch.UntypedStorage) -> None:
         place = region.mine.untyped_storage()
         place.copy_(storage)
         storage._swap_data_ptr_(place)  # type: ignore[attr-defined]
-        # What another library took of the memory before must not lie in memory that is gone.
+        # What another library took of the memory before must not be in memory that is gone.
         setattr(storage, _EARLIER, [*getattr(storage, _EARLIER, ()), place])
     finally:
         engine.release(region)

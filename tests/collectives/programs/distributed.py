@@ -154,7 +154,7 @@ def context_of(*, deadline=60.0, **more):
 
 
 def through_the_host():
-    """Where NCCL is not there, tensors of a device go through the host; one word is said about it."""
+    """Where NCCL does not exist, tensors of a device go through the host; one word is said about it."""
     said = []
     devices = GpuTransport(context_of(), usual_device=lambda: CPU, say=said.append)
     exchanges(devices.execute)

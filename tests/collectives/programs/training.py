@@ -87,7 +87,7 @@ for settings, bound in (
     assert worst(got, want) < bound, (settings, worst(got, want))
     same_everywhere(got)
 
-# Gradients lie in the engine's memory before and after backward, and come back when set to None.
+# Gradients are in the engine's memory before and after backward, and return when set to None.
 model, optimizer = distributed(sgd)
 if session().membership is not None:  # ranks of an elastic job meet at the first step
     model(torch.ones(1, 12)).sum().backward()

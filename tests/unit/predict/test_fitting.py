@@ -1,4 +1,4 @@
-"""Fits: known parameters come back, nothing is claimed that points do not tell, tables of others."""
+"""Fits: known parameters are recovered, nothing is claimed that points do not tell, tables of others."""
 
 from __future__ import annotations
 

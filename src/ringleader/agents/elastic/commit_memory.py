@@ -2,7 +2,7 @@
 
     header page   word 0: frozen; then for each buffer: number of its commit (0: not complete), bytes of it;
                   from byte 1024 on for each buffer: length of a path, the path of the file that it came from
-    buffer 0, 1   commit number n lies in buffer n % 2
+    buffer 0, 1   commit number n is in buffer n % 2
 
 All three are memfds that the host agent holds; ranks map them. Whoever writes a commit first takes the number
 of its buffer away and sets it last, so that a rank killed meanwhile leaves the other buffer, which holds the

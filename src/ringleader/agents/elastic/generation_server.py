@@ -140,7 +140,7 @@ class GenerationService:
         events: Callable[[dict[str, Any]], None],
         commits: CommitStore | None = None,
     ) -> None:
-        """Listen at ``path``, which lies in a directory that only we can enter.
+        """Listen at ``path``, which is in a directory that only we can enter.
 
         ``events`` takes what the launcher must hear: messages ``rank_waiting``, ``rank_attached``,
         ``rank_detached``, ``rank_gone``, ``proxy_ready``, ``proxy_gone``, ``committed``.

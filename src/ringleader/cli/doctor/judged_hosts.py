@@ -181,7 +181,7 @@ def _group_lines(group: Group, hosts: Sequence[str], width: int) -> Iterable[str
 
 
 def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
-    """Return what was seen of what, held against what, and on which hosts."""
+    """Return what was seen of what, compared with what, and on which hosts."""
     text = f"{one.subject}: {one.seen}" if one.subject else one.seen
     if one.expected:
         text += f" (expected: {one.expected})"

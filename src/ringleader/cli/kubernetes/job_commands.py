@@ -192,7 +192,7 @@ def _explanation(snapshot: JobSnapshot) -> dict[str, Any]:
 _KINDS = {Level.FAULT: "failed"}
 """What the JSON calls a level by another word."""
 LOOK_AGAIN = 0.5
-"""Seconds between looks for a Pod that is not there yet."""
+"""Seconds between looks for a Pod that does not exist yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,7 +213,7 @@ def job_of(request: JobRequest, faults: Faults) -> MPIJob:
 
 
 def readable_secrets(request: JobRequest) -> tuple[str, ...]:
-    """Return the variables whose names speak of secrets and whose values stand in the manifest."""
+    """Return the variables whose names speak of secrets and whose values are in the manifest."""
     return tuple(name for name, _ in request.env if is_secret(name))
 
 
@@ -221,7 +221,7 @@ def remarks_on(request: JobRequest) -> tuple[str, ...]:
     """Return what the user should know of the NICs that he asks for."""
     if request.rdma is None:
         return ()
-    # Where the keys do not lie in root's home, the image's user is another.
+    # Where the keys are not in root's home, the image's user is another.
     is_root = None if request.ssh_path == DEFAULT_SSH_PATH else False
     return advice_on(request.rdma, is_root=is_root)
 

@@ -231,7 +231,7 @@ def _taken(target: str, before: Iterable[Mount]) -> str:
     if path == PurePosixPath("/"):
         return "nothing can be mounted over the whole of a container"
     if any(ours.is_relative_to(path) or path.is_relative_to(ours) for ours in _OURS):
-        return f"the target hides what stands in {FOLDER} or {SSH_CONFIG}"
+        return f"the target hides what is in {FOLDER} or {SSH_CONFIG}"
     return "the target is taken by another mount" if str(path) in {one.target for one in before} else ""
 
 

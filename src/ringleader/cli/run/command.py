@@ -338,7 +338,7 @@ def find_lab(name: str | None) -> Lab:
 
 
 def check_ssh_files(job: Job) -> None:
-    """Raise RequestError for a configuration or a key of ssh that is not there, whether it is used or not."""
+    """Raise RequestError for an ssh configuration or key that does not exist, whether it is used or not."""
     if job.ssh.config is not None or job.ssh.identity is not None:
         from ringleader.launch.ssh.connections import check_files
 

@@ -22,7 +22,7 @@ from ringleader.engine.reduction_kernels import Array
 
 Requests = Sequence[Any]
 STEPS = 2
-"""Steps that an array has at most: its values go out, its results come back."""
+"""Steps that an array has at most: its values go out, its results return."""
 FIRST_BYTES = 256 << 10
 LAST_BYTES = 1 << 20
 """No longer message is sent: network interfaces count these bytes, and they are to be few beside those of

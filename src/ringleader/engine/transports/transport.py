@@ -141,7 +141,7 @@ class Transport:
         raise NotImplementedError
 
     def close(self, *, together: bool) -> None:
-        """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
+        """Let go of memory. Without ``together`` there are no peers to do it with, and it is kept."""
 
 
 def memory_of(kernels: Kernels, array: Array, dtype: str) -> memoryview:

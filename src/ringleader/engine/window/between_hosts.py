@@ -107,7 +107,7 @@ class BetweenHosts:
     # divided memory
 
     def _reduce_parts(self, region: Region, own: tuple[int, int], op: ReduceOp, factor: float) -> None:
-        """Leave the reduction in this rank's part of its memory; what lies in other parts is undefined."""
+        """Leave the reduction in this rank's part of its memory; what is in other parts is undefined."""
         kernels, cross = self.kernels, self.cross
 
         def steps(start: int) -> Iterator[Requests]:
@@ -165,7 +165,7 @@ class BetweenHosts:
 
 
 class Stream:
-    """An array's way between hosts: how it is cut into segments, where these lie in shared memory."""
+    """An array's way between hosts: how it is cut into segments, where these are in shared memory."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Stream:
         self._hosts.flags.barrier()
 
     def _slice(self, number: int, rank: int) -> slice:
-        """Return where a rank's slice of a segment lies in the array."""
+        """Return where a rank's slice of a segment is in the array."""
         first = number * self._piece * self._slices
         left = min(self._count - first, self._piece * self._slices)
         length = -(-left // (self._line * self._slices)) * self._line

@@ -9,7 +9,7 @@ values of a piece are laid out, those of the piece before are reduced, and the r
 are read. The turn continues from one array to the next: a rank lays out a new array's values while its peers
 still read the last results of the one before.
 
-Arrays that lie in registered memory already are reduced there: see `registered_memory`.
+Arrays that are in registered memory already are reduced there: see `registered_memory`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ one that they share."""
 SHORT_BUFFER_BYTES = 16 << 10
 """A short buffer, and so the longest array that goes one-shot: with two ranks two-shot was measured to be
 faster from 64 KiB on; with more it begins to win sooner. Of a longer array it is worth checking whether it
-lies in registered memory."""
+is in registered memory."""
 LONG_BUFFERS = 3
 STAGING_BYTES = LONG_BUFFERS * LONG_BUFFER_BYTES + 2 * SHORT_BUFFER_BYTES
 """Memory of each rank for all its buffers."""
@@ -49,7 +49,7 @@ Its arguments are the array, its element type, the operation and the factor.
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Layout:
-    """Where the slices of a piece lie in a long buffer, as one rank sees them."""
+    """Where the slices of a piece are in a long buffer, as one rank sees them."""
 
     start: int
     """First element of the slice that this rank reduces."""

@@ -118,7 +118,7 @@ def torch_nccl(files: Files, path: Sequence[str], version: str) -> str:
 
 
 def program(files: Files, environ: Mapping[str, str], name: str) -> str:
-    """Return the path of a program, by PATH and then where daemons are; empty: it is not there."""
+    """Return the path of a program, by PATH and then where daemons are; empty: it does not exist."""
     for place in (*environ.get("PATH", os.defpath).split(os.pathsep), *SYSTEM_PATH):
         path = f"{place}/{name}"
         if place.startswith("/") and "\0" not in path and os.access(files.path(path), os.X_OK):

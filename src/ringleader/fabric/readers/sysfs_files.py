@@ -89,7 +89,7 @@ class Files:
             self._more += 1
 
     def data(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> bytes:
-        """Return what a file holds, at most ``limit`` bytes; nothing where it is not there or not readable.
+        """Return what a file holds, at most ``limit`` bytes; nothing where it is missing or not readable.
 
         ``if_applicable``: it is not a fault that the kernel has no value for it.
         """

@@ -136,7 +136,7 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
     ]
     if wanted:
         # UCX moves large messages over RDMA as soon as a connection has it, whatever else is there; within
-        # a host what lies in its memory over shared memory.
+        # a host what is in its memory over shared memory.
         first = {Wire.SHM} if within else RDMA
         fast = [one for one in wanted if one[1] in first] or wanted
         names = dict.fromkeys(name for name, _ in fast)

@@ -134,7 +134,7 @@ EXTRAS = {
     "kubernetes": ("aiohttp>=3.11,<4", "cryptography>=44", "prometheus-client>=0.21,<1", "pyyaml>=6,<7"),
 }
 WHEELS = "/opt/build/"
-"""Where the wheel lies in the build stage while pip reads it."""
+"""Where the wheel is in the build stage while pip reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ class Packages(Block):
         return BlockSteps(build=build, runtime=StageSteps(apt=self.apt))
 
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
-        """Yield packages of a conda that is not there."""
+        """Yield packages of a conda that does not exist."""
         if self.conda and getattr(blocks.get("python"), "source", "") != "conda":
             hint = 'write source = "conda" below [python], or take packages of pip'
             yield Conflict(("packages", "conda"), "there is no conda in the image", hint)
@@ -283,7 +283,7 @@ class Account(Block):
             place = (Workdir(path=self.home),)
         if self.is_root:
             return BlockSteps(runtime=StageSteps(last=place))
-        # First of all: files that are copied later may lie in its home.
+        # First of all: files that are copied later may be in its home.
         last = (*place, User(name=self.owner))
         return BlockSteps(runtime=StageSteps(before=(self._made(),), last=last))
 

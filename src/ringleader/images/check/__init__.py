@@ -66,7 +66,7 @@ def clashes(selection: Selection, tables: Tables) -> list[Finding]:
 
 
 def _nearest(selection: Selection, tables: Tables, finding: Finding, found: list[Finding]) -> str:
-    """Return what to change so that a finding goes away and no other comes; empty where nothing near does.
+    """Return what to change so that a finding disappears and no other appears; empty where nothing near does.
 
     What cures the other findings too comes first, so that all of them propose the same.
     """

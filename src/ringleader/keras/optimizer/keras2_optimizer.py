@@ -17,7 +17,7 @@ from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationH
 
 
 class DistributedKeras2Optimizer(ExchangingOptimizer):
-    """What stands in front of the class of the wrapped optimizer."""
+    """What precedes the class of the wrapped optimizer."""
 
     _HAS_AGGREGATE_GRAD = True
 

@@ -148,7 +148,7 @@ class Informer(Generic[T]):
             self._put(before, replace(now, is_seen=is_seen))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """Note that the server took our request to delete an object: it goes away, whatever is seen of it."""
+        """Note that the server accepted to delete an object, whatever is seen of it."""
         found = self._kept.get((namespace, name))
         if found is None or found.uid != uid:
             return

@@ -171,7 +171,7 @@ def _nowhere(kubeconfig: str | None, environ: Mapping[str, str]) -> Fault:
     looked = f"KUBECONFIG is not set, {environ.get('HOME', '~')}/.kube/config"
     if listed := environ.get("KUBECONFIG"):
         looked = f"KUBECONFIG={listed}"
-    what = f"no cluster is configured: {looked} is not there or empty, and this is not a Pod"
+    what = f"no cluster is configured: {looked} is missing or empty, and this is not a Pod"
     return Fault(where="kubeconfig", what=what, hint=hint)
 
 

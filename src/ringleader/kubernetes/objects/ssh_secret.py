@@ -1,6 +1,6 @@
 """The Secret with a job's ssh keys, and which of them lie where in which Pod. Pure.
 
-Layout ``separate``, the default: the private key that opens the workers lies in the launcher alone. A worker
+Layout ``separate``, the default: the private key that opens the workers is in the launcher alone. A worker
 has the public one (``authorized_keys``) and a host key of its own kind, which is called ``id_rsa`` there:
 configurations of sshd that were written for the reference controller name it as their host key. Layout
 ``reference``: one key pair, the same three files in every Pod, as the reference mounts it.

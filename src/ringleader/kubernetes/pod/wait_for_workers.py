@@ -226,7 +226,7 @@ class PodProbe:
             pod = pod_view(await self._cluster.get(PODS, host.partition(".")[0], self._namespace))
         except ApiError as error:
             if error.is_missing:
-                return ProbeResult(readiness=Readiness.NO_ADDRESS, detail="is not there yet")
+                return ProbeResult(readiness=Readiness.NO_ADDRESS, detail="does not exist yet")
             # The rights to a Pod come after the Pod: until every worker is there, there may be none.
             readiness = Readiness.NO_ADDRESS if error.status == 403 else Readiness.NO_ANSWER
             return ProbeResult(readiness=readiness, detail=f"cannot be looked at: {error.message}")

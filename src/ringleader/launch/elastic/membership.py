@@ -207,7 +207,7 @@ def _waits_for_more(state: State, size: int) -> bool:
 
 
 def _some_return(state: State) -> bool:
-    """Say whether a host that failed comes back after a while."""
+    """Say whether a host that failed returns after a while."""
     return state.limits.cooldown is not None and bool(state.failed_hosts)
 
 
@@ -343,7 +343,7 @@ def _let_hosts_go(state: State) -> None:
     """Let go of hosts that are left and have neither ranks nor proxies.
 
     One that said that it goes may be on offer still, or be on offer again by now: as another Pod of its name,
-    which no offer may ever have been without. So it is as one that failed: it may come back after a while.
+    which no offer may ever have been without. So it is as one that failed: it may return after a while.
     """
     needed = {rank.host for rank in state.ranks.values()}
     needed.update(host for world in state.worlds.values() for host, _ in world.layout)

@@ -280,7 +280,7 @@ def world_ended(state: State, *, world: int, why: str, hosts: Iterable[str] = ()
 
 
 def stop_requested(state: State, *, exit_code: int, whose: str, reason: str, **_: Any) -> None:
-    """The job shall end: a signal, a time-out, or something that cannot be mended."""
+    """The job shall end: a signal, a time-out, or something that cannot be repaired."""
     if state.result is None:
         state.result = Result(exit_code=exit_code, whose=whose, reason=reason)
 

@@ -55,7 +55,7 @@ def all_are(state: State, world: WorldRecord, *statuses: RankStatus) -> bool:
 
 
 def lacks_host(state: State, world: WorldRecord) -> bool:
-    """Say whether a host of a world is not there any more."""
+    """Say whether a host of a world does not exist any more."""
     return any(host not in state.hosts for host, _ in world.layout)
 
 

@@ -119,7 +119,7 @@ def _package(path: str, root: str) -> str:
 
 
 def _files(name: str, root: str) -> list[str]:
-    """Return where the user's files of a module, and of the packages that it lies in, would be."""
+    """Return where the user's files of a module, and of the packages that it is in, would be."""
     parts = name.split(".")
     places = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
     before = f"{root}/" if root else ""

@@ -92,7 +92,7 @@ def _missing(word: str, what: str) -> RefusedError:
 
 def _embedded_places(python: str) -> tuple[Path, ...]:
     """Return where the wheel's launcher may lie: beside the interpreter, or in its installation's bin."""
-    # A bare name is found on PATH, as whoever starts it finds it; "python3" does not lie in this directory.
+    # A bare name is found on PATH, as whoever starts it finds it; "python3" is not in this directory.
     there = python if "/" in python else shutil.which(python)
     places = [Path(there).parent / "mpirun"] if there else []
     return tuple(dict.fromkeys((*places, Path(sys.prefix) / "bin/mpirun")))

@@ -1,6 +1,6 @@
 """Gradients that live where they are exchanged (see `bucket_memory`).
 
-Every gradient lies in a bucket of the engine's memory: backward writes or adds into it, the exchange works on
+Every gradient is in a bucket of the engine's memory: backward writes or adds into it, the exchange works on
 it in place, the optimizer reads it. Nothing is packed or unpacked, and there is one copy of the gradients. A
 parameter whose gradient was set to None gets it in its bucket while backward runs: what autograd computed is
 copied there once, and autograd takes the copy for the gradient.

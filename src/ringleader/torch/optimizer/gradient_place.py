@@ -2,7 +2,7 @@
 
 A script may do anything to the tensors that it gets: change their type or layout, share them with other
 processes, keep them. So it never gets a tensor that is kept here, each place has a storage apart, which ends
-with it, and whether a tensor lies in its place is decided by address and layout.
+with it, and whether a tensor is in its place is decided by address and layout.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MemoryPlace:
         self._storage = self._view.untyped_storage()
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor lies in this place, as it was planned."""
+        """Return whether a tensor is in this place, as it was planned."""
         return (
             tensor.layout is torch.strided
             and tensor.data_ptr() == self._address

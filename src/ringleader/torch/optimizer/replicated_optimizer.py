@@ -56,7 +56,7 @@ _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
 
 _EXCHANGING: weakref.WeakSet[ReplicatedMixin] = weakref.WeakSet()
-"""Optimizers that hold gradients. A gradient lies in one place, so each parameter belongs to the last of them
+"""Optimizers that hold gradients. A gradient is in one place, so each parameter belongs to the last of them
 that was made or used; the others make new buckets when they are used again."""
 
 

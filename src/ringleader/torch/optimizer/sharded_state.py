@@ -35,7 +35,7 @@ class StatePiece:
     parameter: int
     """The parameter's number in the optimizer's groups."""
     start: int
-    """First element, in the order in which the parameter's elements lie in its bucket."""
+    """First element, in the order in which the parameter's elements are in its bucket."""
     stop: int
     """One past the last element."""
     strides: tuple[int, ...]
