@@ -115,7 +115,7 @@ def in_turns(
 
 
 def in_step(step: Callable[[], Any], barrier: Callable[[], None]) -> Callable[[], Any]:
-    """Return a step after which the ranks meet: what being in step costs is not the exchange's."""
+    """Return a step after which the ranks synchronize: what being in step costs is not the exchange's."""
 
     def run() -> Any:
         result = step()

@@ -51,7 +51,7 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """So many jobs with so many workers each."""
+    """This many jobs with this many workers each."""
 
     jobs: int
     workers: int
@@ -237,7 +237,7 @@ class Watch:
 
 
 async def side_by_side(calls: list[Any], parallel: int = PARALLEL) -> None:
-    """Await calls (functions without arguments), so many at a time."""
+    """Await calls (functions without arguments), this many at a time."""
     iterator = iter(calls)
 
     async def some() -> None:

@@ -1,4 +1,5 @@
-"""Time of a compiled step of JAX on two ranks: against ranks in step, uncoupled ones, and JAX's own pmean.
+"""Time of a compiled step of JAX on two ranks: against barrier-only ranks, independent ones, and JAX's own
+pmean.
 
     python benchmarks/jax_step.py [--rounds 20] [--ranks 2]
 

@@ -31,7 +31,7 @@ APART = (
 )
 """Two tables of one host each with 28 of the points between them: the error is also told without them."""
 REACH = 1.96
-"""Standard deviations of a 95 % interval."""
+"""Standard deviations of a 95% interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def is_inside(self) -> bool:
-        """Tell whether the published point is in the prediction's 95 % interval."""
+        """Tell whether the published point is in the prediction's 95% interval."""
         return abs(self.predicted - self.published) <= REACH * self.deviation
 
 
@@ -205,7 +205,7 @@ def _line(row: str, ranks: int, published: float, predicted: float) -> str:
 def printed(found: Sequence[Comparison]) -> Iterator[str]:
     """Return the lines of every held-out point, of what is not scored, and of the error over all points."""
     table = ""
-    yield f"{'row':40} {'ranks':>5} {'published':>9} {'predicted':>9} {'error':>6}   95 %  from"
+    yield f"{'row':40} {'ranks':>5} {'published':>9} {'predicted':>9} {'error':>6}   95%  from"
     for one in found:
         if one.table != table:
             table = one.table
@@ -228,7 +228,7 @@ def printed(found: Sequence[Comparison]) -> Iterator[str]:
         some = [one for one in fitted if one.hosts is several]
         yield f"    of {len(some)} on {words}: {root_mean_square(some):.1f}"
     yield f"  of {len(stated)} from specifications alone: {root_mean_square(stated):.1f}"
-    yield f"inside their 95 % intervals: {sum(one.is_inside for one in found)} of {len(found)}"
+    yield f"inside their 95% intervals: {sum(one.is_inside for one in found)} of {len(found)}"
 
 
 def main() -> None:

@@ -130,7 +130,7 @@ def _torchrun(lab: Lab | None) -> list[list[str]]:
 
 
 def measured(case: Case, kills: int) -> dict[str, list[float]]:
-    """Kill a job's last rank so often; return seconds and steps done again of each kill."""
+    """Kill a job's last rank this many times; return seconds and steps done again of each kill."""
     if not case.one_each:
         return one_job(case, kills)
     jobs = [one_job(case, 1) for _ in range(kills)]

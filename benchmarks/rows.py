@@ -51,7 +51,7 @@ class Requirement:
         return line(self.case, reached, self.required, at_most=self.at_most, aim=self.aim)
 
 
-MPI, IN_STEP, UNSHARDED = "Open MPI over ours", "ours over ranks in step", "sharded over ours unsharded"
+MPI, IN_STEP, UNSHARDED = "Open MPI over ours", "ours over barrier-only ranks", "sharded over ours unsharded"
 RAW_TCP = "raw TCP over ours"
 REQUIREMENTS = (
     Requirement(case="1 MiB, ordinary", against=MPI, required=1.25, aim=1.5),

@@ -48,7 +48,7 @@ class Script:
     words: tuple[str, ...]
     """File in this directory, and its arguments."""
     seconds: float
-    """It is ended after so long: about twice what it takes on two idle cores."""
+    """It is ended after this long: about twice what it takes on two idle cores."""
     lab: str = ""
     """Lab that it runs in, a key of `LABS`."""
     python: Path = PYTHON

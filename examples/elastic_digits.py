@@ -79,4 +79,4 @@ train(state)
 with torch.no_grad():
     right = (model(digits.test_images).argmax(1) == digits.test_labels).sum().item()
 if hvd.rank() == 0:
-    print(f"test accuracy: {100 * right / len(digits.test_labels):.2f} % of {len(digits.test_labels)}")
+    print(f"test accuracy: {100 * right / len(digits.test_labels):.2f}% of {len(digits.test_labels)}")

@@ -200,7 +200,7 @@ def main() -> None:
             if hvd.rank() == 0:
                 if args.checkpoint:
                     store(args, model, optimizer, epoch=epoch + 1, classes=train.classes)
-                figures = f"loss {loss:.4f}, {rate:.1f} images/s, top-1 {top1:.2f} %, top-5 {top5:.2f} %"
+                figures = f"loss {loss:.4f}, {rate:.1f} images/s, top-1 {top1:.2f}%, top-5 {top5:.2f}%"
                 print(f"epoch {epoch + 1}: {figures}", flush=True)
     except (BadDataError, hvd.HorovodInternalError) as error:  # one rank's picture; the others miss that rank
         sys.exit(f"{sys.argv[0]}: {error}")

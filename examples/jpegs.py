@@ -69,7 +69,7 @@ class Pictures(Dataset):
 
 
 def random_cut(picture: Image.Image, size: int, dice: random.Random) -> Image.Image:
-    """Cut 8 to 100 % of the area at an aspect of 3:4 to 4:3, resize it, mirror half of them.
+    """Cut 8 to 100% of the area at an aspect of 3:4 to 4:3, resize it, mirror half of them.
 
     The cut of Szegedy et al. (2014), which ImageNet's published results are trained with.
     """

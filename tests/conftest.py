@@ -165,7 +165,7 @@ class Workplace:
         return process
 
     def run(self, *words: str, within: float = 90, **options: Any) -> subprocess.CompletedProcess[bytes]:
-        """Run the command line to its end, which comes within so many seconds."""
+        """Run the command line to its end, which comes within this many seconds."""
         process = self.ringleader(*words, **options)
         out, err = process.communicate(timeout=within)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
@@ -193,7 +193,7 @@ class Workplace:
             return False
 
     def wait_for(self, word: str, count: int, seconds: float = 40.0) -> list[int]:
-        """Wait until so many processes, launchers aside, have ``word`` in their command line."""
+        """Wait until this many processes, launchers aside, have ``word`` in their command line."""
         end = time.monotonic() + patience(seconds)
         while True:
             there = self.processes()
@@ -224,7 +224,7 @@ class Workplace:
         return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
     def gone_within(self, seconds: float) -> dict[int, str]:
-        """Wait until no process of this test lives; return those that still do after so long."""
+        """Wait until no process of this test lives; return those that still do after this long."""
         end = time.monotonic() + patience(seconds)
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)

@@ -30,7 +30,7 @@ PROXY = ("-m", "ringleader.engine.mpi_proxy")
 
 
 class ProxyWorld:
-    """Hosts of one machine, each with so many slots; worlds of proxies, and generations of ranks."""
+    """Hosts of one machine, each with this many slots; worlds of proxies, and generations of ranks."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Spread:
     high: float
     count: int
     interval: Interval | None = None
-    """Between which numbers the mean lies, 95 % confidence; ``None``: a single number, or not known."""
+    """Between which numbers the mean lies, 95% confidence; ``None``: a single number, or not known."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:

@@ -150,7 +150,7 @@ class Job:
         return self.launcher.poll() is None
 
     def says(self, *words: str, after: int = 0, seconds: float = 3.0, times: int = 1) -> bool:
-        """Say whether so many lines of the launcher's, from number ``after`` on, have all these words."""
+        """Say whether this many lines of the launcher's, from number ``after`` on, have all these words."""
         lines = lambda: [line for line in self.lines[after:] if all(word in line for word in words)]  # noqa: E731
         return until(lambda: len(lines()) >= times, seconds, 0.02)
 

@@ -97,7 +97,7 @@ def job_of(
 ) -> Iterator[ElasticJob]:
     """Start a job on this host, in a lab, or on the hosts of a list; at the end nothing may be left of it.
 
-    ``after``: seconds that a rank takes at most after so many ``steps``.
+    ``after``: seconds that a rank takes at most after this many ``steps``.
     """
     where = ("--oversubscribe",) if hosts is not None else ("-n", "4", "--oversubscribe")
     if lab is not None:
@@ -134,12 +134,12 @@ def failed(what: str, who: str, why: str, job: ElasticJob) -> Result:
 
 
 def starts(job: ElasticJob, size: int, what: str = "start", who: str = "job") -> list[Result]:
-    """Wait until so many ranks train; return a result where they do not."""
+    """Wait until this many ranks train; return a result where they do not."""
     return [] if job.wait_until_steady(size, START_SECONDS) else [failed(what, who, "does not start", job)]
 
 
 def trains(what: str, who: str, size: int, since: float, job: ElasticJob) -> Result:
-    """Wait until so many ranks train; seconds are from ``since`` to the first step of their generation."""
+    """Wait until this many ranks train; seconds are from ``since`` to the first step of their generation."""
     if not job.wait_until_steady(size, GO_ON_SECONDS):
         there = [(one.name, one.size, one.generation) for one in job.members()]
         return failed(what, who, f"not {size} ranks: {there}", job)
@@ -286,7 +286,7 @@ HOST_FAULTS = (
 )
 UNDISTURBED_SECONDS = 5.0
 """An MPI may continue without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
-host's proxies do as well: so long they are watched."""
+host's proxies do as well: this long they are watched."""
 PROCESSES = {
     "proxy": PROXY,
     "mpirun daemon": DAEMON,

@@ -124,7 +124,7 @@ class ElasticJob(Job):
         return time.monotonic() - min(one.step_at for one in there) < 1.0
 
     def wait_until_steady(self, size: int, seconds: float) -> bool:
-        """Wait until so many ranks make steps together."""
+        """Wait until this many ranks make steps together."""
 
         def steady() -> bool:
             there = self.members()

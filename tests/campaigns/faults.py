@@ -45,7 +45,7 @@ while {least} < float(sys.argv[1]):
     time.sleep(0.02)
 print("ending", flush=True)
 """
-# They train for so many seconds, not steps: six ranks share two processors, where a step may take long.
+# They train for this many seconds, not steps: six ranks share two processors, where a step may take long.
 SCRIPTS = {
     "mpi4py": SCRIPT.format(
         prepare="from mpi4py import MPI",
@@ -138,7 +138,7 @@ def expected(row: Row) -> tuple[tuple[int, ...], str, float]:
 
 
 def drawn(where: tuple[str, ...], trials: int, seed: int) -> list[Row]:
-    """Return so many trials in random order, every kind as often as any other, give or take one."""
+    """Return this many trials in random order, every kind as often as any other, give or take one."""
     draw, chosen, every = random.Random(seed), list[Row](), list[Row]()
     for place in where:
         targets = LOCAL + (REMOTE if place == "lab" else ())

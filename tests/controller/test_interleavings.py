@@ -259,7 +259,7 @@ def _job(workers: int, **policy: Any) -> dict[str, Any]:
 
 
 def tried(examples):
-    """Return what draws so many scripts, the same ones each time."""
+    """Return what draws this many scripts, the same ones each time."""
     return settings(
         max_examples=examples,
         deadline=None,

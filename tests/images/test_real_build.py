@@ -120,7 +120,7 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
 
     text = "".join(said)
     assert "4 rank(s)" in text
-    accuracy = re.search(r"test accuracy: ([\d.]+) %", text)
+    accuracy = re.search(r"test accuracy: ([\d.]+)%", text)
     assert accuracy and float(accuracy[1]) > 95, text
     everyone = [one for processes in looked.values() for one in processes]
     assert not [(one.command, one.strangers) for one in everyone if one.strangers]

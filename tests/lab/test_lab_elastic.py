@@ -74,7 +74,7 @@ def launched(lab, place: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(launcher: subprocess.Popen[str], size: int) -> int:
-    """Read until so many ranks train; return the step that they begin with."""
+    """Read until this many ranks train; return the step that they begin with."""
     seen = []
     assert launcher.stdout is not None
     for line in launcher.stdout:

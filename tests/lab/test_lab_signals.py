@@ -53,7 +53,7 @@ def ranks(mark):
 
 
 def said(launcher, words, count):
-    """Read lines until so many have the words in them."""
+    """Read lines until this many have the words in them."""
     while count:
         line = launcher.stdout.readline()
         assert line, launcher.communicate()

@@ -46,7 +46,7 @@ def until(condition, seconds=20.0):
 
 
 def said(launcher, words, count):
-    """Read lines until so many have the words in them."""
+    """Read lines until this many have the words in them."""
     while count:
         line = launcher.stdout.readline()
         assert line, launcher.communicate()

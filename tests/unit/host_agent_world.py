@@ -252,7 +252,7 @@ def below(pid: int) -> list[int]:
 
 
 def gone(pids: Sequence[int], seconds: float) -> bool:
-    """Whether all of these end within so long."""
+    """Whether all of these end within this long."""
     until = time.monotonic() + seconds
     while any(map(alive, pids)):
         if time.monotonic() > until:

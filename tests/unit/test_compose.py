@@ -346,7 +346,7 @@ def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path, sshd_program: st
         "SPACES": "two  words\tand a tab",
         "QUOTES": """it's "here" \\" \\' ''""",
         "BACK": "a\\nb\\\\c\\",
-        "SIGNS": "$HOME ${X} %h #no comment; `id` $(id) = , *",
+        "SIGNS": "$HOME ${X}%h #no comment; `id` $(id) = , *",
         "LETTERS": "Straße 訓練",
     }
     asked = application(replace(BASE, env=tuple(values.items())))

@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 STRANGER_SECONDS = 0.005
-"""An operation that is in no bucket waits so long after the last arrival."""
+"""An operation that is in no bucket waits this long after the last arrival."""
 SHORTEST_PATIENCE = 0.05
-"""A bucket waits at least so long after the last arrival for what is missing."""
+"""A bucket waits at least this long after the last arrival for what is missing."""
 LONGEST_PATIENCE = 1.0
-"""And at most so long."""
+"""And at most this long."""
 GAPS = 4.0
 """Between these limits: so many times the longest pause that there was within it."""
 MISSES = 2.0
-"""A bucket that was not completed so often is split."""
+"""A bucket that was not completed this often is split."""
 FORGIVEN = 0.25
 """So much of a miss is made good by a round in time."""
 BUCKET_BYTES = 8 << 20

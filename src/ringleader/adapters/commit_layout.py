@@ -205,7 +205,7 @@ def next_pieces(
     """Return pieces of arrays of these sizes, taken one after the other, from their byte ``start`` on.
 
     A piece is the number of an array, from where and to where in it: multiples of 8, or its end. There are at
-    most so many arrays with together about so many bytes. Also return the byte after the last one.
+    most this many arrays with together about this many bytes. Also return the byte after the last one.
     """
     pieces: list[tuple[int, int, int]] = []
     position, stop = 0, start + most_bytes

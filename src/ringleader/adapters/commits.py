@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ringleader.agents.elastic.commit_memory import CommitMemory
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
-"""So much of the state, of so many arrays, is compared with the other ranks' at each commit, in turn."""
+"""So much of the state, of this many arrays, is compared with the other ranks' at each commit, in turn."""
 CHECKED_WHOLE = 2
 """Commits of a generation in which all of it is: the first may be of what all have just taken over."""
 CHUNK_BYTES = 64 << 20

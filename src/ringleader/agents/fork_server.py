@@ -103,8 +103,8 @@ def _leave_modules(imported: set[str]) -> None:
     """At the end of a rank, hide from Python what was imported before the fork, so that it stays as it is.
 
     ``imported``: their names. To take modules apart writes to memory that the
-    rank shares with us, which copies it page by page, and so long the rank's slot is not free. The script's
-    own objects and modules come to their end as ever.
+    rank shares with us, which copies it page by page, and until then the rank's slot is not free. The
+    script's own objects and modules come to their end as ever.
     """
     import ctypes
 

@@ -84,7 +84,7 @@ def quota(cpu_max: str, cfs_quota: str = "", cfs_period: str = "") -> float | No
 
 
 def granted(cpus: int, limit: float | None) -> int:
-    """Processors that may be kept busy all the time, of so many: whole ones, and at least one."""
+    """Processors that may be kept busy all the time, of this many: whole ones, and at least one."""
     return cpus if limit is None else max(1, min(cpus, int(limit)))
 
 

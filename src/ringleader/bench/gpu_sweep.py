@@ -34,7 +34,7 @@ class GpuMemory:
     index: int
     """Of that device, as this process counts them."""
     allocate: Allocate
-    """Bytes → a tensor of so many, written to."""
+    """Bytes → a tensor of this many, written to."""
     mpi_takes_it: bool
     """Else NCCL sends it."""
 

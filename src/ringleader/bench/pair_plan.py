@@ -14,12 +14,12 @@ SLACK_SECONDS = 5.0
 """What a pair may take besides its measurements before a partner is given up: a stall of a busy machine is
 shorter, and each pair that cannot talk costs this once."""
 LATE = 2.0
-"""So many times its own time may a pair take: sizes whose time was not foreseen."""
+"""A pair may take this many times its own time: sizes whose time was not foreseen."""
 LARGE = 64 * 1024
 """Bytes from which on a message's time is that of its bytes, more or less."""
 ROUND_TRIPS, ROUND_TRIPS_AT_ONCE = 1000, 100
 GROWTH = 8
-"""A batch is so many times as long as the one before, at most."""
+"""A batch is this many times as long as the one before, at most."""
 BATCHES = 10
 MOST_WINDOWS = 2000
 """Of one batch."""
@@ -135,7 +135,7 @@ def least_seconds(size: int, known_size: int, round_trip: float, steps: int) -> 
 def half_of(round_trips: list[float]) -> dict[str, float | None]:
     """Return latency, its lowest and its 99th percentile (of 100 round trips at least), in seconds."""
     ordered = sorted(round_trips)
-    # The nearest rank: 99 % of the round trips take no longer.
+    # The nearest rank: 99% of the round trips take no longer.
     high = ordered[-(-99 * len(ordered) // 100) - 1] if len(ordered) >= 100 else None
     return {
         "latency": statistics.median(ordered) / 2,

@@ -10,9 +10,9 @@ Pair = tuple[int, int]
 Round = tuple[Pair, ...]
 
 ALL_PAIRS = 16
-"""Up to so many hosts every pair is measured: 15 rounds. Ours."""
+"""Up to this many hosts every pair is measured: 15 rounds. Ours."""
 RANDOM_ROUNDS = 2
-"""With more hosts each one has so many partners, drawn at random; suspects get more later."""
+"""With more hosts each one has this many partners, drawn at random; suspects get more later."""
 
 
 def first_rounds(hosts: int, *, seed: int = 0) -> tuple[Round, ...]:

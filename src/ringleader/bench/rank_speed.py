@@ -44,7 +44,7 @@ class SpeedPlan:
     seconds: float
     """Of each measurement."""
     ranks: int = 1
-    """So many share a host's memory."""
+    """This many share a host's memory."""
 
     @property
     def most_seconds(self) -> float:
@@ -79,7 +79,7 @@ class RankSpeed:
 
 
 def kernel_times(seconds: float, *, clock: Clock = time.perf_counter) -> tuple[float, ...]:
-    """Return the seconds of each run of the kernel, a float32 matrix product, for about so long."""
+    """Return the seconds of each run of the kernel, a float32 matrix product, for about this long."""
     left = numpy.full((KERNEL, KERNEL), 1.0 / KERNEL, dtype=numpy.float32)
     right, product = left.copy(), numpy.empty_like(left)
     numpy.matmul(left, right, out=product)  # threads of the library start here
@@ -115,7 +115,7 @@ def copy_rate(seconds: float, *, size: int, clock: Clock = time.perf_counter) ->
 def copy_bytes(ranks: int = 1, root: Path = Path("/")) -> int:
     """Return four times the largest cache, at least ``COPY_BYTES``, at most a 16th of the free memory.
 
-    ``ranks``: so many copy at once and share the memory.
+    ``ranks``: this many copy at once and share the memory.
     """
     caches = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     largest = max((_cache_bytes(text(entry)) for entry in caches), default=0)

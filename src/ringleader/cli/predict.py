@@ -341,13 +341,13 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     )
     blocks = [head, _sizes(found, form), found.limit]
     if found.below is not None:
-        bound, basis = f"{100 * found.below.bound:g} %", f"({found.below.basis})"
+        bound, basis = f"{100 * found.below.bound:g}%", f"({found.below.basis})"
         stays = f"Efficiency stays at {bound} or above at all sizes tried {basis}."
         falls = f"Efficiency falls under {bound} at {found.below.ranks or 0:,} ranks {basis}."
         blocks.append(stays if found.below.ranks is None else falls)
     if found.tried:
         rows = [
-            (one.change, f"{100 * one.prediction.efficiency:.1f} %", f"{100 * one.gain:+.1f}")
+            (one.change, f"{100 * one.prediction.efficiency:.1f}%", f"{100 * one.gain:+.1f}")
             for one in found.tried
         ]
         header = (f"with … at {found.rows[-1].prediction.ranks:,} ranks", "efficiency", "points")
@@ -367,19 +367,19 @@ def _sizes(found: Forecast, form: str) -> str:
     first = found.rows[0].prediction
     alone = first.rate / first.ranks / first.efficiency
     rate = f"{found.profile.unit}/s"
-    header = ("ranks", "hosts", rate, "speed-up", "efficiency", "95 %", "step", "exposed", "waiting", "from")
+    header = ("ranks", "hosts", rate, "speed-up", "efficiency", "95%", "step", "exposed", "waiting", "from")
     rows = [
         (
             f"{one.ranks:,}",
             f"{one.hosts:,}",
             thousands(one.rate),
             times(one.rate / alone),
-            f"{100 * one.efficiency:.1f} %",
+            f"{100 * one.efficiency:.1f}%",
             span(row.low, row.high, lambda part: f"{100 * part:.1f}"),
             seconds(one.step),
             seconds(one.exposed),
             seconds(one.waiting),
-            row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %",
+            row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f}%",
         )
         for row in found.rows
         for one in (row.prediction,)
@@ -388,7 +388,7 @@ def _sizes(found: Forecast, form: str) -> str:
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
-    "straggler": lambda value: f"{100 * value:.2f} %",
+    "straggler": lambda value: f"{100 * value:.2f}%",
     "slowdown": lambda value: f"{value:.2f}×",
 }
 """How the value of a fitted parameter is written."""
@@ -405,7 +405,7 @@ def _fitted(fitted: Fit, form: str) -> str:
         )
         for one in fitted.parameters
     ]
-    parameters = table(rows, ("parameter", "value", "95 %", "stated", ""), form=form)
+    parameters = table(rows, ("parameter", "value", "95%", "stated", ""), form=form)
     residual = f"{100 * fitted.residual:.1f} points (root mean square)"
     return f"{parameters}\nResiduals of the measured points: {residual}."
 

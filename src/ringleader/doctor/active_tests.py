@@ -178,7 +178,7 @@ class _Session:
         )
 
     def speeds(self, seconds: float, ranks: int) -> None:
-        """Measure how fast so many ranks of each host compute, all at once.
+        """Measure how fast this many ranks of each host compute, all at once.
 
         Also where pairs could not be measured: these ranks exchange nothing.
         """

@@ -23,7 +23,7 @@ EXPECTED_PART = 0.8
 RATE, LATENCY, GPU_RATE = "active.rdma_rate", "active.rdma_latency", "active.rdma_gpu"
 """Checks of what programs of others measure; the last: from memory of GPUs."""
 RATIO, FAR_RATIO = 1.2, 2.0
-"""A rank is slow where it takes so many times the median, and a failure from the second on. Ours."""
+"""A rank is slow where it takes this many times the median, and a failure from the second on. Ours."""
 SCORE = 3.5
 """And where its modified z-score is at least this: Iglewicz and Hoaglin, 1993."""
 LEAST_RANKS = 3
@@ -104,7 +104,7 @@ def _rate(
         id=check,
         verdict=Verdict.FAIL if slow else Verdict.PASS,
         seen=seen,
-        expected=f"at least {bit_rate(least)}: {100 * EXPECTED_PART:.0f} % of {bit_rate(expected)}",
+        expected=f"at least {bit_rate(least)}: {100 * EXPECTED_PART:.0f}% of {bit_rate(expected)}",
         remedy="see which wire the ranks use, and the rate of the NICs' links" if slow else "",
         hosts=tuple(dict.fromkeys(host for pair in slow for host in pair)),
     )

@@ -94,7 +94,7 @@ class Session(SessionParts):
             read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
         )
         self.timelines.attach(self.engine.queue)
-        # Uncoupled ranks meet for broadcasts alone.
+        # Independent ranks synchronize for broadcasts alone.
         if self.base is not None and not self.settings.uncoupled:
             self.deadlock_check = DeadlockCheck(
                 self.base, patience=self.settings.limits.mismatch, sets=self.registry.table.all

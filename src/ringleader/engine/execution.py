@@ -102,7 +102,8 @@ class Execution:
         self._carry_out(self._batches(works))
 
     def stage_first(self, plan: RoundPlan) -> int:
-        """Lay out what a plan does first, before the ranks meet for it; return how, 0 where it was not.
+        """Lay out what a plan does first, before the ranks synchronize for it; return how, 0 where it was
+        not.
 
         Ranks pack what follows where this was packed, so it is laid out when this is done.
         """

@@ -144,7 +144,7 @@ class Engine:
 
     def _met(self, work: Work) -> bool:
         """Meet the other ranks for an operation and do it; False where they ask for something else."""
-        # A rank that did not lay its data out before would meet the others again.
+        # A rank that did not lay its data out before would synchronize with the others again.
         staged = self.transport.stage(work)
         if not self._barrier.agree(work.digest + staged & MASK):
             return False
@@ -169,7 +169,8 @@ class Engine:
         if queue.works.setdefault(work.name, work) is work:
             self._negotiate([work], blocked=True)
             return
-        # Another thread has asked under this name while this one met the other ranks, who now send lists.
+        # Another thread has asked under this name while this one synchronized with the other ranks, who now
+        # send lists.
         queue.finish(work, still_pending(work))
         self._negotiate(list(queue.works.values()), blocked=False)
 
@@ -346,7 +347,7 @@ class Engine:
         return self.transport.divide(region, start, stop) if region.device == "cpu" else None
 
     def publish_parts(self, region: Region, name: str) -> None:
-        """Bring everybody's part of divided memory to all ranks, which meet afterwards. Collective."""
+        """Bring everybody's part of divided memory to all ranks, which synchronize afterwards. Collective."""
         signature = Signature(kind="publish_parts", dtype=region.dtype, shape=(region.count,))
         digest = signature_digest(signature)
         self.run(Work(signature, digest, name=name, serial=0, array=region, out=region))

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_INTERRUPTIONS = 3
-"""So many operations may come during sequences; then sequences cost more than they spare."""
+"""This many operations may come during sequences; then sequences cost more than they spare."""
 
 
 @dataclass(eq=False, kw_only=True)

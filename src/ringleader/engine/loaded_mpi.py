@@ -25,8 +25,8 @@ def load(settings: EngineSettings) -> Any:
     # `render.mpirun_command`, for jobs that our launcher did not start.
     os.environ.setdefault("OMPI_MCA_btl_tcp_flags", "313")
     # mpirun asks ranks that share processors to give way with sched_yield while they wait inside MPI. Seen on
-    # Linux 6.18: a rank that has done so many times gets no processor for minutes afterwards, though it could
-    # run. Long waits sleep instead (`peer_wait`); short ones inside MPI may spin.
+    # Linux 6.18: a rank that has done this many times gets no processor for minutes afterwards, though it
+    # could run. Long waits sleep instead (`peer_wait`); short ones inside MPI may spin.
     os.environ.update({"OMPI_MCA_mpi_yield_when_idle": "0"})
     import mpi4py
 

@@ -27,7 +27,7 @@ class ProcessSetRegistry:
         ``open_group`` makes the group of a set, given its number and ranks; it is collective over these.
         """
         self._rank = global_group.ranks.rank
-        # Uncoupled ranks too have the same sets.
+        # Independent ranks too have the same sets.
         self._agree_on = global_group.broadcaster.agree_on_sets
         self._exchange = exchange
         self._open_group = open_group

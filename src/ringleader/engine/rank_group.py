@@ -71,8 +71,8 @@ class Group:
     engine: Engine
     """Does the operations of the group, and of no other."""
     broadcaster: Engine
-    """Does the broadcasts: the same engine, except among uncoupled ranks. These exchange nothing else, but a
-    script cannot continue without what another rank has read or the parameters that it began with."""
+    """Does the broadcasts: the same engine, except among independent ranks. These exchange nothing else, but
+    a script cannot continue without what another rank has read or the parameters that it began with."""
     ranks: RankLayout
     """Who this rank is within the group: numbers go from 0 to the size of the group."""
     global_ranks: tuple[int, ...]

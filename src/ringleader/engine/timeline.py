@@ -31,7 +31,7 @@ RANK = "{rank}"
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""
 SLICE = 16
-"""So many notes are turned into events, in about 60 µs, before other threads get their turn."""
+"""This many notes are turned into events, in about 60 µs, before other threads get their turn."""
 PAUSE_SECONDS = 0.0001
 HURRY = 20_000
 """With more notes than this there are no turns: they would become more and more."""

@@ -66,7 +66,7 @@ def _values() -> tuple[Read, Write]:
 
 
 class CommitStateCallback(_Callback):
-    """Commit the state every so many batches, and at the end of an epoch."""
+    """Commit the state every N batches, and at the end of an epoch."""
 
     def __init__(self, state: State, batches_per_commit: int = 1) -> None:
         """``batches_per_commit``: batches from one commit to the next."""

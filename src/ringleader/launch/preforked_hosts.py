@@ -24,7 +24,7 @@ from ringleader.plan.job import Job
 from ringleader.render.mpirun_command import scrubbed
 
 SILENCE_SECONDS = 30.0
-"""A launcher whose machine says nothing for so long is gone."""
+"""A launcher whose machine says nothing for this long is gone."""
 TURN_SECONDS = 0.1
 
 

@@ -69,7 +69,7 @@ class GradientReduction:
 
         They are waited for from the last to the first, as backward computes them. Between hosts each is
         begun when it is there. On one host that gains nothing: the processors that would move the bytes are
-        those that compute, so the ranks meet once.
+        those that compute, so the ranks synchronize once.
         """
         if not gradients:
             return

@@ -9,10 +9,10 @@ starts at its stated value, and leaving it costs: the sum of
 and, where a point tells the parts of its step (exchange, waiting), ((part_model − part_measured) / 0.03)²,
 
 is least at the fit (maximum a posteriori with log-normal priors). Jobs that were measured on one machine are
-fitted together: of a parameter's variance s², 70 % is the machine's, the same for all its jobs, and 30 % the
+fitted together: of a parameter's variance s², 70% is the machine's, the same for all its jobs, and 30% the
 job's own. So a job with few points learns from the others, and keeps what is its own.
 
-Intervals are 95 %. They hold the uncertainty of the parameters, from the curvature at the fit, and the
+Intervals are 95%. They hold the uncertainty of the parameters, from the curvature at the fit, and the
 model's error: the residuals that points would have if they were left out of the fit (linearized: the residual
 over one minus the point's leverage), together with what such residuals were in published tables.
 A parameter whose interval is hardly narrower than before is called stated, not fitted.
@@ -103,7 +103,7 @@ class Parameter:
     name: str
     value: float
     low: float
-    """95 % interval."""
+    """95% interval."""
     high: float
     stated: float
     fitted: bool
@@ -317,7 +317,7 @@ class _Job:
 
 
 def interval(expected: NormalDist) -> tuple[float, float]:
-    """Return the ends of its 95 % interval."""
+    """Return the ends of its 95% interval."""
     reach = _NORMAL_95 * expected.stdev
     return expected.mean - reach, expected.mean + reach
 

@@ -37,7 +37,7 @@ class Row:
     basis: str
     """``given`` (one rank), ``measured`` and fitted, ``fit``, or ``from specifications``."""
     low: float | None = None
-    """95 % interval of the efficiency, where there is a fit."""
+    """95% interval of the efficiency, where there is a fit."""
     high: float | None = None
     measured: float | None = None
     """Efficiency that was measured at this size, with as many ranks on each host."""
@@ -279,11 +279,11 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
     }
     cause = max(lost, key=lambda one: lost[one])
     part = lost[cause] / now.step
-    text = f"At {now.ranks:,} ranks most is lost to {cause}: {100 * part:.1f} % of the step."
+    text = f"At {now.ranks:,} ranks most is lost to {cause}: {100 * part:.1f}% of the step."
     if part < WORTH_A_WORD:
         text = f"At {now.ranks:,} ranks nothing takes as much as half a point of the step."
     best = tried[0] if tried else None
     if best is None or best.gain < WORTH_A_WORD:
         return f"{text} None of the changes tried gains half a point."
     before, after = 100 * now.efficiency, 100 * best.prediction.efficiency
-    return f"{text} Most would help {best.change}: {before:.1f} % → {after:.1f} %."
+    return f"{text} Most would help {best.change}: {before:.1f}% → {after:.1f}%."

@@ -283,7 +283,7 @@ def _measured_point(point: Point, alone: float) -> Observation:
 
 
 def _sharing(point: Point, alone: float) -> float:
-    """Return what uncoupled ranks reach in parts of one rank's rate; 1 where they were not measured."""
+    """Return what independent ranks reach in parts of one rank's rate; 1 where they were not measured."""
     if not point.uncoupled:
         return 1.0
     return min(1.0, statistics.median(sample.rate for sample in point.uncoupled) / point.ranks / alone)

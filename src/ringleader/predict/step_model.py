@@ -28,7 +28,7 @@ MOST_RANKS = 10_000_000
 WIRE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 """Bytes of a number on the wire."""
 STRAGGLER = 0.02
-"""Standard deviation of a rank's step in parts of the step, where nothing is measured: 1 to 3 % is usual."""
+"""Standard deviation of a rank's step in parts of the step, where nothing is measured: 1 to 3% is usual."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Prediction:
 
 @lru_cache(maxsize=4096)
 def expected_largest(count: int) -> float:
-    """Return the mean of the largest of ``count`` standard normals (Blom 1958; within 2 % of the exact)."""
+    """Return the mean of the largest of ``count`` standard normals (Blom 1958; within 2% of the exact)."""
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
 
 

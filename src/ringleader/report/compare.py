@@ -1,7 +1,7 @@
 """Two runs of one kind side by side, the second against the first; what differs around any runs. Pure.
 
 Where every repetition is known (scaling, training), the ratio is that of the geometric means with Welch's
-95 % interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the
+95% interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the
 batches is known (collectives, pairs), the ratio is that of the medians, its interval reaches from the lowest
 over the highest to the highest over the lowest, and a verdict needs extents that share nothing.
 """
@@ -26,7 +26,7 @@ LONGEST = 60
 """Rows that a table shows; of more, those that differ come first. JSON has all of them."""
 HOW_TO_READ = (
     "The ratio is how many times as fast the second run is (of times, the shorter is the faster). Of "
-    "repetitions it is that of the means with its 95 % interval (Welch); of batches, that of the medians, "
+    "repetitions it is that of the means with its 95% interval (Welch); of batches, that of the medians, "
     "between what the slowest and the fastest allow. A verdict needs an interval without 1. Nothing of this "
     "tells how the machines vary between two days: that only several runs of each would."
 )

@@ -21,8 +21,8 @@ def span(low: float | None, high: float | None, text: Callable[[float], str]) ->
 
 
 def percent(part: float) -> str:
-    """0.744 → ``74 %``."""
-    return f"{100 * part:.0f} %"
+    """0.744 → ``74%``."""
+    return f"{100 * part:.0f}%"
 
 
 def times(factor: float) -> str:

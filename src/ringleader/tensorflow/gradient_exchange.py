@@ -163,7 +163,7 @@ class StepExchange(HostExchange):
     groups: tuple[tuple[int, ...], ...]
     """Places of the arrays that are reduced together: all or none."""
     gathered: int
-    """The last so many arrays are gathered."""
+    """The last N arrays are gathered."""
 
     def exchange(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Return the results, new arrays in the order of the arrays."""

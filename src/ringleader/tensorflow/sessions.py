@@ -5,7 +5,8 @@
 
 No thread of the session is blocked, so any number of operations may be under way, in another order on every
 rank. Nodes are tied to nothing but their inputs: what a `session.run` does not need is not exchanged. An
-operation waits on its own; only the exchange's thread, one for each engine, meets the other ranks for them.
+operation waits on its own; only the exchange's thread, one for each engine, synchronizes with the other ranks
+for them.
 
 Waiting must not block a thread that computes. Stock TensorFlow has one kernel that calls Python elsewhere:
 ``IteratorGetNext``, which runs the functions of its dataset on a thread of the iterator's own. So what waits
@@ -44,7 +45,7 @@ ENDLESS = 1 << 62
 _RENEWALS = "ringleader waiting nodes"
 """Collection of a graph: what makes the iterators of its waiting nodes anew."""
 QUIET_SECONDS = 10.0
-"""A rank that no operation has come to for so long counts as standing still: where all ranks do and ask for
+"""A rank that no operation has come to for this long counts as standing still: where all ranks do and ask for
 different operations, that is an error and not a wait."""
 
 

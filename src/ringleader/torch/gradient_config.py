@@ -57,7 +57,7 @@ class GradientConfig:
     """Number of the optimizer, the same on all ranks: two of them may be used in any order."""
 
     def factor_on_sum(self, size: int) -> float:
-        """Return the factor on a sum over so many ranks; `ValueError` for any other operation."""
+        """Return the factor on a sum over this many ranks; `ValueError` for any other operation."""
         if self.op is ReduceOp.AVERAGE:
             return 1.0 / size
         if self.op is ReduceOp.SUM:

@@ -210,7 +210,7 @@ if not UNCOUPLED:
 
 objects = hvd.allgather_object({"rank": RANK, "text": "ü" * RANK})
 assert [one["rank"] for one in objects] == ([RANK] * SIZE if UNCOUPLED else list(range(SIZE)))
-# Uncoupled ranks too get what another one has read: they could not continue without it.
+# Independent ranks too get what another one has read: they could not continue without it.
 got = hvd.broadcast_object({"from": RANK} if RANK == SIZE - 1 else None, root_rank=SIZE - 1)
 assert got == {"from": SIZE - 1}
 hvd.barrier()

@@ -239,7 +239,8 @@ for _ in range(2):
         except hvd.HorovodInternalError as error:
             assert "Mismatched tensor shapes" in str(error), error
 
-# What is packed is laid out before the ranks meet. In place they meet once more, when all sums are written.
+# What is packed is laid out before the ranks synchronize. In place they synchronize once more, when all sums
+# are written.
 if session().engine.transport.name == "window":
     flags = session().group.flags
     for factor, meetings in ((1, (1, 0)), (100, (1, 1))):

@@ -63,7 +63,7 @@ class Training:
         torch.manual_seed(1000 * self.turn + RANK)
 
     def step(self, head=0, after_backward=lambda: None):
-        """Make a step; return how often the ranks met, and what happened on the GPU."""
+        """Make a step; return how often the ranks synchronized, and what happened on the GPU."""
         self.optimizer.zero_grad()
         before, at = ENGINE.meetings, len(GPU.steps)
         self.backward(self.run, head)

@@ -98,7 +98,7 @@ def refused(error, act, *words):
 
 
 def met(optimizer):
-    """Return it once it has met the other ranks: in an elastic job that is at the first step."""
+    """Return it once it has synchronized with the other ranks: in an elastic job at the first step."""
     if membership() is not None:
         optimizer.step()
     return optimizer

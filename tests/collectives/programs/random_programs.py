@@ -170,7 +170,7 @@ def operations(phase: dict[str, Any], pending: list[Asked]) -> list[str | None]:
 
 
 def joining(phase: dict[str, Any]) -> list[str | None]:
-    """Join after so many operations as this rank has; who joins earlier counts as zeros."""
+    """Join after this many operations as this rank has; who joins earlier counts as zeros."""
     counts = phase["counts"]
     for step in range(counts[RANK]):
         there = [rank for rank in range(SIZE) if counts[rank] > step]

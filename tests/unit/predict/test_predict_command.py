@@ -50,7 +50,7 @@ def kept(directory: Path, **change: object) -> Path:
 def test_a_model_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     call(*MODEL, "--ranks", "1,8,64", "--until", "0.9", "--what-if", "100gbe-roce")
     shown = capsys.readouterr().out
-    assert "from specifications" in shown and "Efficiency falls under 90 % at" in shown
+    assert "from specifications" in shown and "Efficiency falls under 90% at" in shown
     assert "100gbe-roce" in shown and "At 64 ranks most is lost to" in shown
 
 
@@ -76,7 +76,7 @@ def test_a_stored_run_is_fitted(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     words = ("--gradients", "25e6", "--within", "shared-memory", "--algorithm", "engine")
     call(str(kept(tmp_path / "run")), *words)
     shown = capsys.readouterr().out
-    assert "measured: 85.0 %" in shown and "Residuals of the measured points" in shown
+    assert "measured: 85.0%" in shown and "Residuals of the measured points" in shown
 
 
 @pytest.mark.parametrize(

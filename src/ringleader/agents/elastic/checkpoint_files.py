@@ -282,7 +282,7 @@ class CheckpointFiles:
         return self.pid != 0 and not self._is_over and self._memory < 0
 
     def configure(self, words: Mapping[str, Any]) -> None:
-        """Write every so many commits, as the launcher says; 0: none."""
+        """Write every N commits, as the launcher says; 0: none."""
         self._directory, self._every = str(words["directory"]), int(words["every"])
 
     def committed(self, number: int) -> None:

@@ -105,7 +105,7 @@ class AgentConnection:
         return bool(self._queue)
 
     def take(self, kinds: Sequence[str], seconds: float) -> tuple[dict[str, Any], list[int]] | None:
-        """Return the next message of these kinds and its descriptors, None after so long; others wait.
+        """Return the next message of these kinds and its descriptors, None after this long; others wait.
 
         `AgentGoneError` at the connection's end.
         """
@@ -192,7 +192,7 @@ class RankConnection(AgentConnection):
         self.say(do="waiting", after=after, commits=list(commits), reason=reason, arrival=arrival)
 
     def next_generation(self, seconds: float) -> Generation | None:
-        """Return the generation that has begun for this rank, None where none does in so long.
+        """Return the generation that has begun for this rank, None where none does in this long.
 
         `LeaveError` where the job continues without it.
         """
@@ -218,7 +218,7 @@ class RankConnection(AgentConnection):
         self.say(do="free_segment", generation=generation, key=key)
 
     def commit_memory(self, nbytes: int) -> tuple[dict[str, Any], list[int]]:
-        """Ask for memory for a commit of so many bytes; return the agent's words and its descriptors."""
+        """Ask for memory for a commit of this many bytes; return the agent's words and its descriptors."""
         with self._asking:
             self.say(do="commit_memory", nbytes=nbytes)
             message, fds = self.answer("commit_memory")

@@ -22,7 +22,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Of ImageNet's pixels, by color."""
 SYNTHETIC_BATCHES = 2
-"""So many different ones, again and again."""
+"""This many different ones, again and again."""
 
 
 class Batches(Protocol):

@@ -119,8 +119,8 @@ def command(options: ScaleOptions) -> None:
 
 
 NOT_ON_A_CLUSTER = (
-    "on Kubernetes no uncoupled ranks are measured, and steps are not split: nothing of ours runs beside the "
-    "ranks; they tell their rate in the job's log"
+    "on Kubernetes, independent ranks are not measured and steps are not split: nothing of ours runs beside "
+    "the ranks; they report their rate in the job's log"
 )
 
 

@@ -341,7 +341,7 @@ class Channel:
     # memory
 
     def open_memory(self, key: str, part_bytes: int, parts: int) -> SharedMemory:
-        """Return memory of this name with so many parts; all who ask for it ask for the same."""
+        """Return memory of this name with this many parts; all who ask for it ask for the same."""
         nbytes = page_rounded(part_bytes) * parts
         try:
             fd, _ = self._connection.segment(self.generation, key, nbytes)

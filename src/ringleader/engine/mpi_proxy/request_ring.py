@@ -224,7 +224,7 @@ class BlockAllocator:
         self._used: dict[int, int] = {}
 
     def take(self, nbytes: int) -> int | None:
-        """Return the offset of a block of so many bytes, None where none is free."""
+        """Return the offset of a block of this many bytes, None where none is free."""
         room = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
         for at, (start, stop) in enumerate(self._free):
             if stop - start >= room:

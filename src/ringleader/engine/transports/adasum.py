@@ -20,7 +20,7 @@ from ringleader.engine.transports.transport import memory_of
 
 
 def power_of_two(size: int) -> bool:
-    """Return whether so many ranks make a full tree."""
+    """Return whether this many ranks make a full tree."""
     return size > 0 and size & (size - 1) == 0
 
 

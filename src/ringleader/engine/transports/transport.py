@@ -47,7 +47,7 @@ class Region:
     this rank's part into its own memory."""
     publish: Callable[[], None] | None = None
     """Of memory divided on one host: copies this rank's part into everybody's memory. The caller knows that
-    nobody uses the memory now, and has all ranks meet afterwards."""
+    nobody uses the memory now, and has all ranks synchronize afterwards."""
 
 
 class Reduction(ABC):
@@ -95,7 +95,8 @@ class Transport:
     _kernels: Kernels
 
     def stage(self, work: Work) -> int:
-        """Lay this rank's data out for the others before the ranks meet; return how, 0 where it was not.
+        """Lay this rank's data out for the others before the ranks synchronize; return how, 0 where it was
+        not.
 
         Called for at most one work, right before a barrier, at which all ranks see whether they did the same.
         What was laid out may turn out not to be wanted.
@@ -137,7 +138,7 @@ class Transport:
         return None
 
     def publish(self, region: Region) -> None:
-        """Bring everybody's part of memory divided between hosts to all ranks, which meet afterwards."""
+        """Bring everybody's part of memory divided between hosts to all ranks; they synchronize then."""
         raise NotImplementedError
 
     def close(self, *, together: bool) -> None:

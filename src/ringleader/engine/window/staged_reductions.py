@@ -77,7 +77,7 @@ class StagingBuffers:
         registered: RegisteredMemory,
         traffic: GroupTraffic,
     ) -> None:
-        """Take the memory, where the ranks of the host meet, and what counts the bytes."""
+        """Take the memory, where the ranks of the host synchronize, and what counts the bytes."""
         self._kernels = kernels
         self._parts = segment.parts
         self.flags, self.registered, self.traffic = flags, registered, traffic
@@ -169,7 +169,7 @@ class StagedReduction(Reduction):
 class OneShot(StagedReduction):
     """A short array reduced in one step: every local rank lays it out, they meet, and each reduces all.
 
-    Two buffers of each rank are used in turn, so that the one meeting is enough.
+    Two buffers of each rank are used in turn, so that the one barrier is enough.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class TwoShot(StagedReduction):
         return LAID_OUT
 
     def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
-        """Reduce the array, whose first piece was laid out before the ranks met."""
+        """Reduce the array, whose first piece was laid out before the ranks synchronized."""
         buffers, count, step, dtype = self._buffers, self.count, self._step, self._dtype
         self._traffic.shared += self._nbytes
         staged = staged or self._lay_out(source, address)

@@ -21,7 +21,7 @@ Rates = Mapping[tuple[str, str], float]
 """(source, target) → bits per second; pairs that were not measured are left out."""
 
 SLOW = 0.7
-"""Below this part of what most hosts reach a rate is slow. Ours: with noise of ±15 % none of equal links is
+"""Below this part of what most hosts reach a rate is slow. Ours: with noise of ±15% none of equal links is
 (0.85 / 1.15 = 0.74)."""
 GOOD = 0.8
 """A host whose best rate in a direction is this part of what most hosts reach is known to be good in it.

@@ -28,7 +28,7 @@ FAR = 0.5
 """Below this part of the median of the hosts' best rates a host or a pair fails;
 above, it is a warning. Ours."""
 LATENCY_RATIO, LATENCY_FAR = 3.0, 10.0
-"""A latency of so many times the median of the hosts' lowest is a warning, or a failure. Ours."""
+"""A latency of this many times the median of the hosts' lowest is a warning, or a failure. Ours."""
 MOST = 8
 """Names in a sentence."""
 MESSAGES = "MPI messages"
@@ -323,7 +323,7 @@ def pair_matrix(hosts: Sequence[str], rates: Rates, program: str = MESSAGES) -> 
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     ]
-    notes = [f"{unit}, {program}; * below {100 * SLOW:.0f} % of {three_digits(reference / scale)}"]
+    notes = [f"{unit}, {program}; * below {100 * SLOW:.0f}% of {three_digits(reference / scale)}"]
     if more := len(hosts) - len(names):
         notes.append(f"{more} more hosts are left out here, not in the JSON")
     return "\n".join([*lines, "; ".join(notes)]) + "\n"
@@ -334,7 +334,7 @@ def pair_matrix(hosts: Sequence[str], rates: Rates, program: str = MESSAGES) -> 
 
 def _expected(found: Isolation) -> str:
     least, median = bit_rate(SLOW * found.reference), bit_rate(found.reference)
-    return f"at least {least}: {100 * SLOW:.0f} % of {median}, the median of the hosts' best rates"
+    return f"at least {least}: {100 * SLOW:.0f}% of {median}, the median of the hosts' best rates"
 
 
 def _verdict(rate: float, found: Isolation) -> Verdict:

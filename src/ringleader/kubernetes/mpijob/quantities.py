@@ -59,7 +59,7 @@ def _ten_to(power: int) -> Fraction:
 
 
 def total(parts: Iterable[tuple[Mapping[str, str | int | float], int]]) -> dict[str, str]:
-    """Return the sum of resources, each taken so many times; ones that come to nothing are left out."""
+    """Return the sum of resources, each taken this many times; ones that come to nothing are left out."""
     sums: dict[str, Fraction] = {}
     binary: dict[str, bool] = {}
     for resources, times in parts:

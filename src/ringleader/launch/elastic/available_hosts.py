@@ -232,7 +232,8 @@ class HostBlacklist:
 
 
 def stay_seconds(cooldown: tuple[float, float], failures: int, jitter: float) -> float:
-    """Return how long a host stays out after so many failures (from 1): doubled each time, up to the longest.
+    """Return how long a host stays out after this many failures (from 1): doubled each time, up to the
+    longest.
 
     ``jitter``: a number from 0 to 1, by which up to one shortest stay is added: hosts that failed together do
     not all return at once.

@@ -29,7 +29,7 @@ START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
-so many seconds more: the launcher has long continued without it."""
+this many seconds more: the launcher has long continued without it."""
 _OF_THE_HOST = (
     "prepared",
     "not_prepared",

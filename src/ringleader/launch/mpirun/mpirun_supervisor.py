@@ -97,7 +97,7 @@ class MpirunSupervisor:
         self.directory.leave()
 
     def _wait(self, milliseconds: int | None) -> None:
-        """Wait for a word, a signal, or so long; do what it asks for."""
+        """Wait for a word, a signal, or this long; do what it asks for."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         if self.lifeline:

@@ -212,7 +212,7 @@ class AgentServer:
         self._selector.modify(connection.sock, events, connection)
 
     def flush_all(self, seconds: float) -> None:
-        """Send what waits for any connection, as far as the connections take it within so long."""
+        """Send what waits for any connection, as far as the connections take it within this long."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and (
             late := [connection for connection in self._connections if connection.waiting]

@@ -141,7 +141,7 @@ class Supervisor(Session[RankState]):
         first = self.ranks[0].hello
         assert first is not None
         for state in self.ranks.values():
-            # An uncoupled rank meets nobody else: JAX's service is its own then.
+            # An independent rank meets nobody else: JAX's service is its own then.
             hello = state.hello if self.job.uncoupled and state.hello is not None else first
             ports = FreePorts(master=int(first["free_port"]), jax=int(hello["jax_port"]))
             limit = self.channels.open_files

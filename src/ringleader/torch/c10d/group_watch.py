@@ -25,7 +25,7 @@ ERROR_SECONDS = 2.0
 """What NCCL reports by itself is mostly a peer's end, of which the launcher tells at once. Where it does not
 within this time, this rank alone knows."""
 NAMED_SECONDS = 0.5
-"""A backend notices a peer's end as soon as its host does; so long later it is known which peer it was."""
+"""A backend notices a peer's end as soon as its host does; this long later it is known which peer it was."""
 EXIT_CODE = 1
 """Of a rank that ends itself."""
 

@@ -45,7 +45,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Note that every rank is done with a batch of so many indices."""
+        """Note that every rank is done with a batch of this many indices."""
         self.processed_num += batch_size * self.num_replicas
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

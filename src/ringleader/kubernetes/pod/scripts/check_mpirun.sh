@@ -90,7 +90,7 @@ exec 9<&0 # a shell gives what it runs beside itself an empty input, unless told
 pid=$!
 exec 9<&-
 [ -z "$asked" ] || kill "-$asked" "$pid" 2>/dev/null
-# mpirun turns to other hosts before anything else: one that has not after so long never will.
+# mpirun turns to other hosts before anything else: one that has not after this long never will.
 : >"$RINGLEADER_CONTACTED.runs"
 {
     left=${RINGLEADER_CHECK_SECONDS:-120}
