@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
-# An environment of its own, of a Python that MXNet knows.
+# A separate environment, of a Python that MXNet knows.
 MXNET := .venv-mxnet
 MXNET_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 BIN := $(VENV)/bin

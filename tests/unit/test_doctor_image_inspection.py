@@ -143,7 +143,7 @@ def test_the_manifest_reads_back(tmp_path: Path) -> None:
     assert (found, wrong) == (record(recipe), "")
     assert read_manifest(tmp_path / "none") == (None, "")
     path.write_text("[1]")
-    assert read_manifest(path) == (None, "it is no JSON object")
+    assert read_manifest(path) == (None, "it is not a JSON object")
     path.write_text("{")
     assert read_manifest(path)[0] is None
     assert read_manifest(path)[1]

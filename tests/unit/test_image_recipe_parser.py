@@ -70,9 +70,9 @@ def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
 # --- faults -----------------------------------------------------------------------------------------------
 
 BAD = {
-    "too deep": (f"a = {'[' * 5000}", ("my.toml", "is no TOML: ", "")),
-    "too long a number": (f"a = {'9' * 5000}", ("my.toml", "is no TOML: ", "")),
-    "no TOML": ("name = \n", ("my.toml:1", "is no TOML: Invalid value", "")),
+    "too deep": (f"a = {'[' * 5000}", ("my.toml", "is not TOML: ", "")),
+    "too long a number": (f"a = {'9' * 5000}", ("my.toml", "is not TOML: ", "")),
+    "no TOML": ("name = \n", ("my.toml:1", "is not TOML: Invalid value", "")),
     "unknown key": (
         'bse = "debian:12"\n' + HEAD,
         ("my.toml:1 bse", "unknown block or key", "did you mean base? "),

@@ -17,7 +17,7 @@ from ringleader.agents.light_imports import Any, Iterable, Iterator, Mapping, so
 FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
 LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}
 DIRECTORY = "{directory}"
-"""Stands in a variable's value for this host's part of the job's directory."""
+"""Replaced in a variable's value by this host's part of the job's directory."""
 MOST_FILES = 32
 MOST_READ = 4 * 1024 * 1024
 """Bytes of one file; what describes transports is at its beginning."""

@@ -1,6 +1,6 @@
 """What each rank of a point-to-point measurement runs: argv[1] is its ``PairPlan`` as JSON.
 
-Two ranks of a pair exchange messages of our own (``pair_sweep``, ``gpu_sweep``), or one starts the server of
+Two ranks of a pair exchange our own messages (``pair_sweep``, ``gpu_sweep``), or one starts the server of
 perftest or ucx_perftest and gives the other its port by MPI; that is the client (``fabric_programs``).
 Answers to the launcher:
 

@@ -113,7 +113,7 @@ def read_manifest(path: Path) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     except (OSError, ValueError) as error:
         return None, str(error)
-    return (found, "") if isinstance(found, dict) else (None, "it is no JSON object")
+    return (found, "") if isinstance(found, dict) else (None, "it is not a JSON object")
 
 
 def libraries_of_interest(mpi_library: str, root: Path = Path("/")) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Session(SessionParts):
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     deadlock_check: DeadlockCheck | None = field(init=False, default=None)
-    """Tells of ranks that wait for each other in different groups, None for a rank that is alone."""
+    """Reports ranks that wait for each other in different groups, None for a rank that is alone."""
     timelines: Timelines = field(init=False)
     """What operations go through is written there, where that is asked for; it watches all engines."""
 

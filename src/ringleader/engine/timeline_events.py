@@ -26,7 +26,7 @@ from ringleader.engine.reduction_kernels import ITEMSIZE
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"
 MOST_TRACKS = 1000
-"""So many names have their own track; later ones share tracks, so that a script that makes up a new name
+"""This many names have their own track; later ones share tracks, so that a script that makes up a new name
 in every step does not make the file, and this process, larger and larger."""
 _QUANTUM = 125
 """Nanoseconds. Times are multiples of it: an eighth of a microsecond is exact in binary, so that phases lie

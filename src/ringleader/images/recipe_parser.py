@@ -44,7 +44,7 @@ def recipe(
     except (ValueError, RecursionError) as error:  # also numbers and nesting beyond Python's limits
         match = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
         what, line = (match[1], f":{match[2]}") if match else (str(error), "")
-        raise RequestError(f"is no TOML: {what}", where=f"{where}{line}") from None
+        raise RequestError(f"is not TOML: {what}", where=f"{where}{line}") from None
     reader = _Reader(_Lines(text, where))
     for setting in settings:
         reader.change(document, setting, "--set")

@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(HTTPStatus.OK, page, "text/html", policy)
 
     def parse_request(self) -> bool:
-        """Read the request; answer here what is no GET."""
+        """Read the request; answer here what is not a GET."""
         if not super().parse_request():
             return False
         if self.command == "GET":

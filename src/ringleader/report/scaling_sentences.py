@@ -412,7 +412,7 @@ def cautions(run: Run) -> list[str]:
         *((True, text) for text in differing),
         (
             sittings,
-            f"{sittings} and the baseline were measured in different sittings: what changed on the machine "
+            f"{sittings} and the baseline were measured in different sessions: what changed on the machine "
             "in between is in their ratio.",
         ),
         (

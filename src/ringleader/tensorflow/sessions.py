@@ -69,7 +69,7 @@ class Request:
         self.name = name
         self.engine = engine
         self.ticket = next(_TICKETS)
-        """A number of its own."""
+        """Its own number."""
         self.nbytes = nbytes
         self.works = works
         self.error: BaseException | None = None

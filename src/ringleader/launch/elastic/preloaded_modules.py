@@ -127,7 +127,7 @@ def _files(name: str, root: str) -> list[str]:
 
 
 def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield what a source imports outside of functions; nothing where it is no Python."""
+    """Yield what a source imports outside of functions; nothing where it is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -89,7 +89,7 @@ class Worlds:
                 world.mpirun.stop(hard=True)
 
     def tick(self, now: float) -> None:
-        """Tell of ends, and end what was to end by itself and has not; have the next supervisor ready."""
+        """Report ends, and end what was to end by itself and has not; have the next supervisor ready."""
         if self._standby is None:
             self._standby = MpirunProcess()
         for world in list(self.worlds.values()):

@@ -141,7 +141,7 @@ class SamplerStateHandler(HandlerWithContent):
 
 
 class RandomState:
-    """Stands in a `TorchState` for the random numbers of Python, NumPy and PyTorch on the CPU.
+    """Represents in a `TorchState` the random numbers of Python, NumPy and PyTorch on the CPU.
 
     Each rank has its own. A replaced rank continues with those of the rank that it replaces.
     """
