@@ -21,6 +21,8 @@ from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError, nearest, refuse
 from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
 
+COLUMN = 24
+"""Widest first column of a help; longer options stand on a line before their text."""
 _ALL = "ringleader.help_all"
 
 
@@ -284,7 +286,7 @@ class Command(click.Command, Generic[Options]):
             records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
             if records:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(records, col_max=COLUMN)
 
     @classmethod
     def of(

@@ -148,8 +148,7 @@ class Job:
         "Network interfaces for startup and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
-        "MPI to use: embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun or of "
-        "an MPI's root.",
+        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun or an MPI's root.",
         metavar="MPI",
         of="hosts",
     )
@@ -220,9 +219,7 @@ class Job:
     )
     env: tuple[tuple[str, str], ...] = ()
     """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
-    as_horovod: bool = flag(
-        "For Horovod scripts: 'import horovod.torch' imports ringleader.torch.", of="scale"
-    )
+    as_horovod: bool = flag("Let 'import horovod.torch' give ringleader.torch.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
         "Transport that must carry the ranks' traffic: rdma, infiniband, roce, iwarp, efa or tcp between "
@@ -248,12 +245,12 @@ class Job:
         of="scale cluster",
     )
     output_dir: str | None = option(
-        "Directory for the ranks' output: a file per rank and stream.",
+        "Also write each rank's output to files in DIR.",
         *("-o", "--output"),
         old=("--output-dir",),
         metavar="DIR",
     )
-    quiet: bool = flag("Hide the ranks' output; failures are still explained.")
+    quiet: bool = flag("Hide the ranks' output, but explain failures.")
     prefix_output: bool = flag(
         "Do not print '[rank] ' before each line.", "--no-prefix", default=True, negated=True
     )
@@ -298,7 +295,7 @@ class Job:
         "PyTorch."
     )
     workdir: str = option(
-        "Working directory of the ranks. [default: the current one]",
+        "Directory of the ranks. [default: the current one]",
         default="",
         metavar="DIR",
         read=_directory,

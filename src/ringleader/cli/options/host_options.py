@@ -36,14 +36,12 @@ class HostOptions:
     """Which hosts; how they are reached is in ``Job.ssh``."""
 
     hosts: tuple[str, ...] = many(
-        "Hosts and their slots. A bare name has one slot; slots of a repeated name add up. IPv6: "
-        "[fe80::1]:2.",
+        "Hosts and slots: a bare name has one; slots of a repeated name add up. IPv6: [fe80::1]:2.",
         *("-H", "--hosts"),
         metavar="h1:2,h2:2",
     )
     hostfile: str | None = option(
-        "File with one host per line: 'h1 slots=2' or 'h1:2'. A bare name has one slot per GPU, or per "
-        "core without GPUs.",
+        "File with a host per line: 'h1 slots=2' or 'h1:2'; a bare name has a slot per GPU, else per core.",
         metavar="FILE",
     )
     lab: bool = flag("Use the hosts of the lab on this machine.")

@@ -44,7 +44,7 @@ _HELP = {
     "workdir": "Working directory of the ranks. [default: the image's]",
 }
 _ELASTIC_HELP = {
-    "min_np": "Make the job elastic: it continues while at least N ranks can train. [default: 1]",
+    "min_np": "Make the job elastic: continue while at least N ranks can train. [default: 1]",
     "max_np": "Make the job elastic: kubectl scale mpijob can grow it to up to N ranks. [default: no limit]",
     "min_hosts": "Minimum number of workers. [default: 1]",
     "max_hosts": "Maximum number of workers.",

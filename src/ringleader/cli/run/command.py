@@ -125,13 +125,13 @@ class RunOptions:
     job: Job = group(Job)
     ranks: RankOptions = group(RankOptions)
     show_ranks: frozenset[int] | None = option(
-        "Show only the output of these ranks; other ranks' failures are still explained.",
+        "Show only the output of these ranks, but explain all failures.",
         old=("--rank-filter",),
         metavar="0,3|0-3",
         read=read_ranks,
         after="quiet",
     )
-    dry_run: bool = flag("Probe the hosts, print what would be executed, and stop.", after="workdir")
+    dry_run: bool = flag("Probe the hosts, print what would run, and stop.", after="workdir")
     json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
     kubernetes: KubernetesOptions = group(KubernetesOptions)
@@ -151,7 +151,7 @@ class RunCommand(Command[RunOptions]):
         every = self.get_params(ctx)
         on_cluster = [one for one in every if is_for_clusters(one.name or "")]
         elsewhere = [one for one in every if one not in on_cluster]
-        is_there = bool(set(ctx.meta["ringleader.on"]) & set(PLACES))
+        is_there = bool(set(ctx.meta.get("ringleader.on", ())) & set(PLACES))
         if is_there and not is_full_help(ctx):
             elsewhere = [one for one in elsewhere if not means_nothing(one)]
         yield from self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx))
@@ -173,7 +173,7 @@ class RunCommand(Command[RunOptions]):
     no_args_is_help=True,
 )
 def command(options: RunOptions) -> int:
-    """Run COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
+    """Run COMMAND on many ranks: here, over ssh, in a lab, or on Kubernetes.
 
     Everything from the first word that is not an option belongs to COMMAND, including its options.
 
