@@ -48,7 +48,7 @@ def test_text_that_is_no_run(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    assert "there is no stored run here" in faults(tmp_path)[0]
+    assert "there is not a stored run here" in faults(tmp_path)[0]
     (tmp_path / "latin").write_bytes(b'{"name": "\xe9"}')
     assert faults(tmp_path / "latin") == ["FILE: is not UTF-8 text"]
 
@@ -81,7 +81,7 @@ def test_values_that_cannot_be(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "run.json"
     file.write_text(json.dumps(document))
     assert faults(file) == [
-        "FILE: points[0].samples[1].rate: 0.0 is no rate: it must be above 0",
+        "FILE: points[0].samples[1].rate: 0.0 is not a rate: it must be above 0",
         "FILE: points[2]: 0x2 has no rank",
     ]
     document["points"][2]["hosts"] = 2
@@ -143,8 +143,8 @@ def test_values_of_the_other_kinds_that_cannot_be(
     assert told(pairs) == told(collective) == told(training) == []
     bad = replace(pairs.transfers[0], target=4, rate=0.0, latency=-1.0)
     assert told(replace(pairs, transfers=(bad,))) == [
-        "F: transfers[0].latency: -1.0 is no time: it must be above 0",
-        "F: transfers[0].rate: 0.0 is no rate: it must be above 0",
+        "F: transfers[0].latency: -1.0 is not a time: it must be above 0",
+        "F: transfers[0].rate: 0.0 is not a rate: it must be above 0",
         "F: transfers[0].target: 4 is not the number of one of 4 places",
     ]
     wrong = replace(
@@ -152,11 +152,11 @@ def test_values_of_the_other_kinds_that_cannot_be(
     )
     assert told(replace(collective, ranks=0, series=(wrong,))) == [
         "F: ranks: 0 ranks cannot be",
-        "F: series[0].results[0].in_place.seconds: 0.0 is no time: it must be above 0",
+        "F: series[0].results[0].in_place.seconds: 0.0 is not a time: it must be above 0",
     ]
     assert told(replace(training, ranks=0, arms=(replace(training.arms[0], rates=(1.0, -2.0)),))) == [
         "F: ranks: 0 ranks cannot be",
-        "F: arms[0].rates[1]: -2.0 is no rate: it must be above 0",
+        "F: arms[0].rates[1]: -2.0 is not a rate: it must be above 0",
     ]
 
 

@@ -78,7 +78,7 @@ def test_a_value_comes_back_and_names_of_newer_versions_are_left_out() -> None:
         (
             values(samples=[{"rate": -1}], ranks=0, size="x", kind="\x1b[0m"),
             [
-                ("samples[0].rate", "-1.0 is no rate: it must be above 0"),
+                ("samples[0].rate", "-1.0 is not a rate: it must be above 0"),
                 ("ranks", "0 ranks cannot be"),
                 ("size", "'x' is not a size"),
                 ("kind", "'\\x1b[0m' is not one of coupled, alone"),

@@ -154,7 +154,7 @@ BAD = {
     ),
     "no such set": (
         HEAD + '[mirrors]\nset = "mars"',
-        ("my.toml:4 mirrors.set", "'mars' is no set of mirrors", "Known: cn"),
+        ("my.toml:4 mirrors.set", "'mars' is not a set of mirrors", "Known: cn"),
     ),
     "apt that cannot be": (
         HEAD + '[packages]\napt = ["gcc; id"]',

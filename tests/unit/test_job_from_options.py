@@ -31,7 +31,7 @@ TRAIN = ("python", "train.py", "--lr", "0.1")
 
 def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[JobRequest, Faults]:
     faults = Faults()
-    named = {"command": TRAIN, "image": "example.org/train:1", "name": "train"}
+    named = {"command": TRAIN, "image": "example.org/train:1", "job_name": "train"}
     given = options_from(JobOptions, **(named | words))
     request = request_of(
         given, faults=faults, namespace="team", suffix="x7k2p", environ=environ or {}, read=no_file
@@ -62,7 +62,7 @@ GOLDENS: dict[str, dict[str, Any]] = {
         "memory": "512Gi",
         "resource": ("rdma/hca=1",),
         "claim": ("data:/data:ro",),
-        "volume": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"),
+        "mount": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"),
         "shm_size": "64Gi",
         "image_pull_secret": ("registry",),
         "image_pull_policy": "Always",
@@ -225,7 +225,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
             {"resource": ("rdma/hca=1e400",)},
             "--resource rdma/hca: '1e400' is not a finite amount: 2^63-1 is the largest",
         ),
-        ({"volume": ("scratch:1e400:/a",)}, "--volume scratch:1e400:/a: cannot be read"),
+        ({"mount": ("scratch:1e400:/a",)}, "--mount scratch:1e400:/a: cannot be read"),
         (
             {"gpus": "9" * 30, "slots_per_worker": "1"},
             f"--gpus: {'9' * 30}, must be at least 0 and at most 2^63-1",
@@ -235,9 +235,9 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"mpi_implementation": "openmpi"}, "--mpi-implementation: 'openmpi' is unknown"),
         ({"claim": ("data",)}, "--claim data: cannot be read"),
         ({"claim": ("data:relative",)}, "--claim data:relative: cannot be read"),
-        ({"volume": ("disk:a:/a",)}, "--volume disk:a:/a: 'disk' is not a kind of volume"),
-        ({"volume": ("nfs:/a:/b",)}, "--volume nfs:/a:/b: cannot be read"),
-        ({"claim": ("a:/x",), "volume": ("config:b:/x",)}, "--volume: two volumes are mounted at /x"),
+        ({"mount": ("disk:a:/a",)}, "--mount disk:a:/a: 'disk' is not a kind of volume"),
+        ({"mount": ("nfs:/a:/b",)}, "--mount nfs:/a:/b: cannot be read"),
+        ({"claim": ("a:/x",), "mount": ("config:b:/x",)}, "--mount: two volumes are mounted at /x"),
         ({"shm_size": "big"}, "--shm-size: 'big' is not a quantity"),
         ({"secret_env": ("A=b",)}, "--secret-env A=b: cannot be read"),
         ({"toleration": ("a:Never",)}, "--toleration a:Never: 'Never' is not an effect"),
@@ -261,7 +261,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
             "metadata.annotations[ringleader/spam]: unknown field",
         ),
         (
-            {"name": "Train"},
+            {"job_name": "Train"},
             "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is not a DNS label",
         ),
     ],
@@ -271,7 +271,7 @@ def test_each_fault_has_its_option(words: Any, fault: str) -> None:
 
 
 def test_all_faults_at_once() -> None:
-    found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), name="-")
+    found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), job_name="-")
     assert [one.partition(":")[0] for one in found] == [
         "-n",
         "--memory",
@@ -293,7 +293,7 @@ def test_all_faults_at_once() -> None:
     ],
 )
 def test_a_name_is_made_of_the_command(command: tuple[str, ...], name: str) -> None:
-    request, faults = asked(command=command, name=None)
+    request, faults = asked(command=command, job_name=None)
     assert request.name == name
     assert job_of(request, faults).metadata.name == name
 

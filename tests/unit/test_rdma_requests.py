@@ -60,7 +60,7 @@ BAD: dict[str, tuple[str, ...]] = {
     ),
     "no resource's name": ("--rdma shared --rdma-resource rdma", "--rdma-resource: 'rdma' cannot be read"),
     "label without a value": ("--rdma shared --node-label rack", "--node-label rack: there"),
-    "no label": ("--rdma shared --node-label 'a b=c'", "--node-label: a b=c is no label"),
+    "no label": ("--rdma shared --node-label 'a b=c'", "--node-label: a b=c is not a label"),
     "label of another vendor": (
         "--rdma erdma --node-label nfd",
         "--node-label: feature.node.kubernetes.io/rdma.available means",
@@ -76,7 +76,7 @@ BAD: dict[str, tuple[str, ...]] = {
         "--rdma host-network --rdma-ssh-port 22",
         "--rdma-ssh-port: port 22 is that of the node's own sshd",
     ),
-    "no port": ("--rdma host-network --rdma-ssh-port 70000", "--rdma-ssh-port: 70000 is no port number"),
+    "no port": ("--rdma host-network --rdma-ssh-port 70000", "--rdma-ssh-port: 70000 is not a port number"),
     "port without the host's network": (
         "--rdma shared --rdma-ssh-port 2222",
         "--rdma-ssh-port: means nothing with the profile shared",

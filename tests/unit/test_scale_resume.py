@@ -144,7 +144,7 @@ def test_a_file_without_the_new_fields_is_read(tmp_path: Path) -> None:
         ({"baseline": "all"}, "'all' is not hosts x slots"),
         ({"global_batch": 0}, "0 samples cannot be"),
         ({"points": "twice"}, "the same size is there twice"),
-        ({"points": "negative"}, "-1.0 is no time"),
+        ({"points": "negative"}, "-1.0 is not a time"),
     ],
 )
 def test_values_that_cannot_be(change: dict[str, object], said: str) -> None:
@@ -257,7 +257,7 @@ def test_a_changed_script_and_directories_that_are_none(
     run_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
-    with pytest.raises(RequestError, match="there is no stored run here"):
+    with pytest.raises(RequestError, match="there is not a stored run here"):
         session("--resume", "runs/none")
     with pytest.raises(RequestError, match="it is not said which run is meant"):
         session("--resume", "--", "python", "train.py")

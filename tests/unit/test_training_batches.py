@@ -49,8 +49,8 @@ def test_ranks_take_turns_at_mnists_samples(tmp_path, name):
         (b"", idx(np.zeros(1, np.uint8)), "is not an idx file"),
         (idx(np.zeros((2, 28, 28), np.uint8))[:-1], idx(np.zeros(2, np.uint8)), "1567 bytes for"),
         (idx(np.zeros((2, 20, 20), np.uint8)), idx(np.zeros(2, np.uint8)), "MNIST's are bytes"),
-        (idx(np.zeros((2, 28, 28), np.uint8)), idx(np.zeros(3, np.uint8)), "is no label for each of 2"),
-        (idx(np.zeros((0, 28, 28), np.uint8)), idx(np.zeros(0, np.uint8)), "is no label for each of 0"),
+        (idx(np.zeros((2, 28, 28), np.uint8)), idx(np.zeros(3, np.uint8)), "is not one label for each of 2"),
+        (idx(np.zeros((0, 28, 28), np.uint8)), idx(np.zeros(0, np.uint8)), "is not one label for each of 0"),
     ],
 )
 def test_broken_files_are_named(tmp_path, images, labels, said):

@@ -135,7 +135,7 @@ def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
 
 def _ratio(spread: Spread) -> str:
     """0.744, interval 0.731 to 0.752 → ``74% (73–75)``."""
-    return _with_interval(spread, percent, " %")
+    return _with_interval(spread, percent, "%")
 
 
 def _with_interval(spread: Spread, text: Callable[[float], str], unit: str) -> str:
@@ -201,7 +201,7 @@ def against_tile(ranks: int, against: Spread) -> tuple[str, str]:
         return percent(against.median), f"{what}, measured once"
     if against.clear_of(1.0):
         return percent(against.median), what + _extent(against)
-    low, high = percent(against.low).removesuffix(" %"), percent(against.high)
+    low, high = percent(against.low).removesuffix("%"), percent(against.high)
     return f"{low}–{high}", f"{what}: the repetitions vary too much for one number"
 
 

@@ -136,7 +136,7 @@ def extent(interval: Interval) -> str:
     """``83 to 85%``; beyond a factor of ten the numbers say nothing and are left out."""
     if interval.high > 10 or interval.low < 0.01:
         return "not determined"
-    low, high = percent(interval.low).removesuffix(" %"), percent(interval.high)
+    low, high = percent(interval.low).removesuffix("%"), percent(interval.high)
     return f"{low} to {high}" if f"{low}%" != high else high
 
 
