@@ -48,7 +48,7 @@ def contents(directory: Path) -> dict[str, bytes]:
         ("scale --no-allocation --grid 1x1,2x1 true", "2x1 needs 2 hosts"),
         ("scale --no-allocation --grid 1x4096 true", "1x4096 needs 4096 cores"),
         ("scale --no-allocation --grid 1x1 --name mine true", "a run of this name is there already"),
-        ("report bad.json none", "bad.json:1:2: is not JSON|none: there is not a stored run here"),
+        ("report bad.json none", "bad.json:1:2: is not JSON|none: there is no stored run here"),
         ("report", "no stored run given"),
         ("report one -o no/such/file", "-o: there is no directory no/such"),
         ("report one -o bad.json", "bad.json is there already|--replace"),

@@ -119,7 +119,7 @@ def test_a_named_run_that_vanishes_is_told_and_comes_back(tmp_path: Path, collec
     client = Client([tmp_path / "a" / "run.json"])
     try:
         (tmp_path / "a" / "run.json").unlink()
-        assert "there is not a stored run here" in client.ask("/")[1]
+        assert "there is no stored run here" in client.ask("/")[1]
         run_file.write(collective, tmp_path / "a")
         assert "allreduce on 4 ranks" in client.ask("/")[1]
     finally:

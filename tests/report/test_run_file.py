@@ -48,7 +48,7 @@ def test_text_that_is_no_run(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    assert "there is not a stored run here" in faults(tmp_path)[0]
+    assert "there is no stored run here" in faults(tmp_path)[0]
     (tmp_path / "latin").write_bytes(b'{"name": "\xe9"}')
     assert faults(tmp_path / "latin") == ["FILE: is not UTF-8 text"]
 

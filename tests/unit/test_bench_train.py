@@ -255,7 +255,7 @@ def test_the_text_says_what_intervals_carry_and_no_more():
     )  # fmt: skip
     text = as_text(clear)
     assert "90.0%" in text and "exchange" in text and "5.00 ms" in text and "± 0" in text
-    assert [line.split(" costs ")[1][:5] for line in sentences(clear) if " costs " in line] == [
+    assert [line.split(" costs ")[1][:4] for line in sentences(clear) if " costs " in line] == [
         "4.0%",
         "6.2%",
     ]

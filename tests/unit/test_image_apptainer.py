@@ -199,7 +199,7 @@ def test_written_lines_come_out_of_post(value: str) -> None:
 
 
 def test_what_apptainer_would_take_for_a_variable_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"Apptainer would take \{\{ a \}\} for a variable"):
+    with pytest.raises(RequestError, match=r"Apptainer would take \{\{ a \}\} for its own"):
         rendered(Label(labels=(("a", "x {{ a }} y"),)))
     assert "{{}} { { a } }" in rendered(Label(labels=(("a", "{{}} { { a } }"),)))
 

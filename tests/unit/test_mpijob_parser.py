@@ -166,7 +166,7 @@ RULES = [
         (*GANG, "scheduleTimeoutSeconds"),
         "1",
         "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds",
-        "whole",
+        "an integer",
     ),
     ((*GANG, "minResources"), {"cpu": "much"}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", "500m"),
     ((*GANG, "minResources"), {"cpu": 0.5}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", '"0.5"'),

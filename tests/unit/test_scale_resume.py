@@ -257,7 +257,7 @@ def test_a_changed_script_and_directories_that_are_none(
     run_here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_TOKEN", "secret")
-    with pytest.raises(RequestError, match="there is not a stored run here"):
+    with pytest.raises(RequestError, match="there is no stored run here"):
         session("--resume", "runs/none")
     with pytest.raises(RequestError, match="it is not said which run is meant"):
         session("--resume", "--", "python", "train.py")

@@ -290,7 +290,7 @@ HEADLINES = [
     (replace(NODES, baseline="2x4"), "2 hosts of 4 ranks each were not measured"),
     (
         STRONG,
-        "2 ranks do the same work 1.50× as fast as one: 75% efficiency (strong scaling); against uncoupled "
+        "2 ranks do the same work 1.50× as fast as one: 75% efficiency (strong scaling); against independent "
         "ranks 83%: of the 25 points lost, |sharing this machine and smaller batches"
         "|each rank's smaller batch",
     ),

@@ -275,7 +275,7 @@ def _coupling(top: Scaling, losses: Losses) -> str:
         ),
         (
             True,
-            f"{_points(losses.coupling)} to coupling the ranks. They do {part} of what as many uncoupled "
+            f"{_points(losses.coupling)} to coupling the ranks. They do {part} of what as many independent "
             "ranks do.",
         ),
     )

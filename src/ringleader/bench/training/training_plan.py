@@ -86,8 +86,8 @@ class TrainingPlan:
         multiple=False,
     )
     """Empty: those that can run."""
-    steps: int = _count("Steps of each arm in a repetition.", 20, 1, MOST_STEPS)
-    warmup: int = _count("Steps of each arm that come first.", 5, 0, MOST_STEPS)
+    steps: int = _count("Steps of each variant in a repetition.", 20, 1, MOST_STEPS)
+    warmup: int = _count("Warm-up steps of each variant, not measured.", 5, 0, MOST_STEPS)
     repeats: int = _count("Repetitions.", 5, 1, 10_000)
     precision: str = option(
         "Precision of the computation; weights and gradients are float32.",
