@@ -19,6 +19,7 @@ from tests.controller.running import (
     wait,
 )
 from tests.kube.fake import FakeCluster
+from tests.kube.user_session import kubeconfig_of
 
 from ringleader.errors import RefusedError
 from ringleader.kubernetes.operator.runtime.process import ProcessOptions
@@ -48,7 +49,7 @@ def calm(cluster: FakeCluster, seconds: float = 0.3) -> int:
 
 
 @pytest.mark.usefixtures("operator")
-@pytest.mark.parametrize("code", [429, 500, 503, 504])
+@pytest.mark.parametrize("code", [429, 500])
 def test_errors_that_pass_are_outlasted(cluster, code):
     fault = cluster.faults.refuse(code, verb="create", times=12, retry_after=0)
     cluster.create(job(workers=3))
@@ -109,7 +110,7 @@ def test_what_happened_while_no_operator_was_there_is_made_up_for(cluster, kubec
     assert cluster.get("secrets", "train-ssh")["metadata"]["uid"] == uid
 
 
-@pytest.mark.parametrize("after", range(1, 12))
+@pytest.mark.parametrize("after", [1, 4, 7, 10])
 def test_an_operator_that_is_killed_in_mid_pass_is_followed_by_one_that_goes_on(cluster, kubeconfig, after):
     """The pass is held at its n-th request, which has been carried out: there the first operator ends."""
     cluster.server.keeps_requests = True
@@ -240,17 +241,10 @@ def test_a_live_job_whose_annotation_is_wrong_for_a_while_goes_on(counted, kubec
 @pytest.mark.usefixtures("operator")
 @pytest.mark.parametrize(
     ("kind", "plural", "name"),
-    [
-        ("Service", "services", "train"),
-        ("ConfigMap", "configmaps", "train-config"),
-        ("Secret", "secrets", "train-ssh"),
-    ],
+    [("ConfigMap", "configmaps", "train-config"), ("Secret", "secrets", "train-ssh")],
 )
 def test_somebody_elses_object_is_left_alone_and_named_until_it_is_gone(counted, kind, plural, name):
-    theirs: dict[str, Any] = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}}
-    if kind == "Service":
-        theirs["spec"] = {"ports": [{"port": 80}]}
-    counted.create(theirs)
+    counted.create({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}})
     before = counted.get(plural, name)
     counted.create(job())
     wait(lambda: "ErrResourceExists" in reasons(counted), "it is said")
@@ -414,32 +408,12 @@ def test_a_secret_that_a_waiting_pod_lacks_is_named_or_made_again(driven, tmp_pa
 
 
 def test_without_rights_it_says_all_that_is_missing_and_ends(cluster, tmp_path):
-    cluster.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "some"},
-            "rules": [
-                {
-                    "apiGroups": ["kubeflow.org"],
-                    "resources": ["mpijobs"],
-                    "verbs": ["get", "list", "watch", "delete"],
-                },
-                {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["*"]},
-            ],
-        }
-    )
-    cluster.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "some"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "some"},
-            "subjects": [{"kind": "User", "name": "eve"}],
-        }
-    )
-    kubeconfig = cluster.write_kubeconfig(tmp_path / "eve", token=cluster.add_user("eve"))
-    with Running(kubeconfig) as running:
+    verbs = ["get", "list", "watch", "delete"]
+    everywhere = [
+        {"apiGroups": ["kubeflow.org"], "resources": ["mpijobs"], "verbs": verbs},
+        {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["*"]},
+    ]
+    with Running(kubeconfig_of(cluster, tmp_path / "eve", [], everywhere)) as running:
         error = running.wait_for_end()
     assert isinstance(error, RefusedError)
     assert error.exit_code == 3
@@ -490,7 +464,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(cluster, kubeconfig):
         wait(lambda: holds(cluster, "Running"), "the job runs")
 
 
-@pytest.mark.parametrize("code", [409, 429, 500, 504])
+@pytest.mark.parametrize("code", [409, 500])
 def test_errors_that_pass_are_waited_out_at_the_start(cluster, kubeconfig, code):
     cluster.faults.refuse(code, times=4, retry_after=0)
     cluster.create(job())

@@ -18,14 +18,14 @@ from tests.kube.fake import FakeCluster
 from tests.kube.fake.cluster import self_signed
 from tests.kube.handler_server import run, serve
 
-from ringleader.errors import RefusedError, RequestError
+from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
+from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, NAMESPACES, PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials, Identity
 from ringleader.kubernetes.client.informer import Informer
 from ringleader.kubernetes.client.kubeconfig import credentials
-from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
+from ringleader.kubernetes.client.retry import Backoff
 
 SPACE = "default"
 
@@ -98,22 +98,6 @@ def test_listing_by_selectors(kubeconfig: Path) -> None:
             assert [item["metadata"]["name"] for item in found.items] == ["a", "c"]
             found = await cluster.list(CONFIG_MAPS, fields="metadata.name=b")
             assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "b")]
-
-    run(test)
-
-
-def test_pages_that_expire_under_way(fake: FakeCluster, kubeconfig: Path) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            for number in range(7):
-                await cluster.create(CONFIG_MAPS, config_map(f"m-{number}"))
-            pages = cluster.pages(CONFIG_MAPS, SPACE, labels="set=yes", limit=3)
-            assert len((await anext(pages)).items) == 3
-            await cluster.create(CONFIG_MAPS, config_map("m-9"))
-            fake.compact()
-            with pytest.raises(ApiError) as caught:
-                await anext(pages)
-            assert caught.value.is_gone
 
     run(test)
 
@@ -333,48 +317,4 @@ def test_informers_come_through(
     run(test)
 
 
-def test_an_informer_and_a_kind_that_is_not_there(tmp_path: Path) -> None:
-    with FakeCluster() as fake:
-        path = fake.write_kubeconfig(tmp_path / "k")
-
-        async def test() -> None:
-            async with client(path) as cluster:
-                informer: Informer[str] = Informer(cluster, MPIJOBS, project=str)
-                with pytest.raises(RefusedError) as caught:
-                    await informer.run()
-                assert "is the kind MPIJob of kubeflow.org/v2beta1 installed?" in str(caught.value)
-
-        run(test)
-
-
 # --- a server that is away --------------------------------------------------------------------------------
-
-
-def test_retries_while_a_server_is_away(fake: FakeCluster, kubeconfig: Path) -> None:
-    told: list[str] = []
-
-    async def test() -> None:
-        async with client(kubeconfig, timeout=5.0) as cluster:
-            fake.faults.go_away()
-
-            def tell(text: str) -> None:
-                told.append(text)
-                fake.faults.come_back()
-
-            backoff = Backoff(first=0.01, longest=0.05)
-            found = await with_retries(
-                lambda: cluster.create(PODS, pod("p")), within=50, outage=Outage(tell), backoff=backoff
-            )
-            assert found["metadata"]["name"] == "p"
-
-    run(test)
-    assert "the API server does not answer" in told[0] and told[1:] == ["the API server answers again"]
-
-
-def test_a_certificate_file_that_is_not_there(fake: FakeCluster, tmp_path: Path) -> None:
-    path = fake.write_kubeconfig(tmp_path / "k")
-    config = json.loads(path.read_text())
-    config["clusters"][0]["cluster"]["certificate-authority"] = "no.pem"
-    path.write_text(json.dumps(config))
-    with pytest.raises(RequestError, match=r"no\.pem cannot be read: No such file or directory"):
-        asyncio.run(credentials(kubeconfig=str(path), environ={}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,21 +76,6 @@ def test_a_whole_job(cluster: FakeCluster, start: Start) -> None:
     nothing_is_left(cluster)
 
 
-def test_keys_and_owners(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN)
-    workers_run(cluster)
-    data = cluster.get("secrets", "train-ssh")["data"]  # type: ignore[index]
-    assert set(data) >= {"ssh-privatekey", "ssh-publickey", "ssh-known-hosts"}
-    assert all(data.values())
-    uid = cluster.get("jobs", "train-launcher")["metadata"]["uid"]  # type: ignore[index]
-    for kind in KINDS[1:4]:
-        (owner,) = cluster.list(kind, "default")[0]["metadata"]["ownerReferences"]
-        assert owner["uid"] == uid
-    command.press(signal.SIGTERM)
-    assert command.ends() == 143
-    nothing_is_left(cluster)
-
-
 def test_a_failed_job_gives_its_code_and_reason(cluster: FakeCluster, start: Start) -> None:
     command = start(*RUN)
     workers_run(cluster)
@@ -135,7 +119,7 @@ def test_ctrl_c_cleans_up_without_a_question(cluster: FakeCluster, start: Start)
     nothing_is_left(cluster)
 
 
-@pytest.mark.parametrize("resource", ["jobs", "secrets", "pods"])
+@pytest.mark.parametrize("resource", ["jobs", "pods"])
 def test_ctrl_c_while_it_is_being_made(cluster: FakeCluster, start: Start, resource: str) -> None:
     slow = cluster.faults.slow(2.0, verb="create", resource=resource)
     command = start(*RUN)
@@ -189,7 +173,7 @@ def test_two_of_one_name(cluster: FakeCluster, start: Start) -> None:
     nothing_is_left(cluster)
 
 
-@pytest.mark.parametrize("resource", ["jobs", "configmaps", "pods"])
+@pytest.mark.parametrize("resource", ["jobs", "pods"])
 def test_a_lost_answer_makes_nothing_twice(cluster: FakeCluster, start: Start, resource: str) -> None:
     cluster.faults.drop(verb="create", resource=resource, is_done=True)
     cluster.faults.refuse(500, verb="create", resource=resource, after=1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Operator, Start, mpijob, until
+from tests.kube.user_session import Operator, Start, kubeconfig_of, mpijob, until
 
 
 def job(fake: FakeCluster, name: str = "train", namespace: str = "default", **spec: Any) -> Operator:
@@ -202,19 +202,8 @@ def test_explain(fake: FakeCluster, start: Start) -> None:
 
 def test_explain_says_what_it_may_not_read(fake: FakeCluster, start: Start, tmp_path: Path) -> None:
     job(fake).takes_up()
-    rbac = "rbac.authorization.k8s.io"
     rules = [{"apiGroups": ["kubeflow.org"], "resources": ["mpijobs"], "verbs": ["get", "list"]}]
-    fake.create({"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "eve"}, "rules": rules})
-    fake.create(
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "eve"},
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "eve"},
-            "subjects": [{"kind": "User", "name": "eve", "apiGroup": rbac}],
-        }
-    )
-    mine = fake.write_kubeconfig(tmp_path / "eve", token=fake.add_user("eve"))
+    mine = kubeconfig_of(fake, tmp_path / "eve", rules)
     command = start("explain", "train", kubeconfig=mine)
     assert command.ends() == 0
     assert "not allowed to read pods" in command.err

@@ -81,7 +81,7 @@ def kinds_of(document: dict[str, Any]) -> list[Kind]:
 
 
 def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterator[FieldFault]:
-    """What is wrong with a definition; versions in which objects may still be stored must stay in it."""
+    """What is wrong with a definition."""
     spec, name = new.get("spec", {}), new["metadata"].get("name")
     versions = spec.get("versions") or ()
     if name != f"{spec.get('names', {}).get('plural')}.{spec.get('group')}":
@@ -99,23 +99,15 @@ def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterat
                 yield bad_value(field, f"{path}: {word}", "not supported here")
             for rule in node.get("x-kubernetes-validations", ()):
                 _program(rule["rule"])  # a wrong rule is refused at once
-    stored = ((old or {}).get("status") or {}).get("storedVersions") or []
-    for index, one in enumerate(stored):
-        if one not in [version.get("name") for version in versions]:
-            yield bad_value(f"status.storedVersions[{index}]", one, "must appear in spec.versions")
 
 
 def established(document: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of a definition that is served."""
-    spec = document["spec"]
     conditions = [
         {"type": word, "status": "True", "reason": reason, "lastTransitionTime": timestamp(now)}
         for word, reason in (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
     ]
-    before = (document.get("status") or {}).get("storedVersions") or []
-    now_stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    stored = [*before, *(one for one in now_stored if one not in before)]
-    return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+    return {"conditions": conditions, "acceptedNames": document["spec"]["names"]}
 
 
 # Structural schemas
