@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Operator, Start, mpijob, on_a_terminal, until
+from tests.kube.user_session import Operator, Start, on_a_terminal, until
+from tests.mpijobs import mpijob
 
 RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")
 SUBMIT = ("submit", *RUN[3:])

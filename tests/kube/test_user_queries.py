@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Operator, Start, kubeconfig_of, mpijob, until
+from tests.kube.user_session import Operator, Start, kubeconfig_of, until
+from tests.mpijobs import mpijob
 
 
 def job(fake: FakeCluster, name: str = "train", namespace: str = "default", **spec: Any) -> Operator:

@@ -9,6 +9,7 @@ import pytest
 from tests.kube.fake import kinds
 from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
+from tests.mpijobs import mpijob
 
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import exec_spawn
@@ -261,15 +262,7 @@ def test_nobody_else_is_judged() -> None:
 
 
 def test_what_the_operator_makes_is_allowed() -> None:
-    kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    job = read(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": {"name": "train", "namespace": "team", "uid": "u"},
-            "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 2, **kind}}},
-        }
-    )
+    job = read(mpijob(metadata={"namespace": "team", "uid": "u"}))
     made = [
         (kinds.ROLE, exec_spawn.role(job, ["train-worker-1"])),
         (kinds.ROLE_BINDING, exec_spawn.role_binding(job)),

@@ -8,56 +8,19 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import SETTINGS, World, make_job
 
-from ringleader.kubernetes.mpijob.annotations import GANG, SPAWN
+from ringleader.kubernetes.mpijob.annotations import SPAWN
 from ringleader.kubernetes.operator.decide.decision import CreateKeys, CreateWorker
 from ringleader.kubernetes.operator.decide.prerequisites import difference
-
-WAIT = {"launcherCreationPolicy": "WaitForWorkersReady"}
 
 
 def gang(name: str = "volcano", *, annotations: dict[str, str] | None = None, **spec: Any) -> World:
     return World(job=make_job(annotations=annotations, **spec), settings=replace(SETTINGS, gang=name))
 
 
-@pytest.mark.parametrize(
-    ("operator", "job", "group"),
-    [
-        ("", "", None),
-        ("none", "", None),
-        ("volcano", "", "scheduling.volcano.sh/v1beta1"),
-        ("my-scheduler", "", "scheduling.x-k8s.io/v1alpha1"),
-        ("volcano", "none", None),
-        ("", "volcano", "scheduling.volcano.sh/v1beta1"),
-        ("volcano", "my-scheduler", "scheduling.x-k8s.io/v1alpha1"),
-    ],
-)
-def test_the_gang_is_the_jobs_choice_else_the_operators(operator: str, job: str, group: str | None) -> None:
-    world = gang(operator, annotations={GANG: job} if job else {}).settle()
-    assert world.objects.get("PodGroup", {}).get("apiVersion") == group
-
-
 def test_the_group_is_there_before_the_pods() -> None:
     first, second, *_ = gang().decide().stages
     assert "PodGroup" in [one.document["kind"] for one in first if hasattr(one, "document")]
     assert any(isinstance(one, CreateWorker) for one in second)
-
-
-@pytest.mark.parametrize(
-    ("spec", "members"),
-    [
-        ({}, 4),
-        (WAIT, 3),
-        (WAIT | {"runPolicy": {"schedulingPolicy": {"minAvailable": 9}}}, 3),
-        ({"runPolicy": {"schedulingPolicy": {"minAvailable": 2}}}, 2),
-    ],
-)
-def test_a_launcher_that_waits_for_the_workers_is_not_waited_for_by_them(
-    spec: dict[str, Any], members: int
-) -> None:
-    """Issue 608 of the reference: the gang waits for a launcher that is not made before the gang runs."""
-    world = gang(workers=3, **spec).settle()
-    assert world.objects["PodGroup"]["spec"]["minMember"] == members
-    assert world.start().state == "Running"
 
 
 def test_a_group_is_brought_up_to_date_and_what_others_added_stays() -> None:
@@ -94,13 +57,6 @@ def test_spawning_by_exec_takes_rights_and_no_keys() -> None:
     assert "Secret" not in world.objects
     assert not [one for one in world.applied if isinstance(one, CreateKeys)]
     assert world.start().state == "Running"
-
-
-def test_the_rights_follow_the_number_of_workers() -> None:
-    world = World(job=make_job(annotations=EXEC)).start()
-    world.edit(workers=3).settle()
-    for rule in world.objects["Role"]["rules"]:
-        assert rule["resourceNames"] == ["pi-worker-0", "pi-worker-1", "pi-worker-2"]
 
 
 def test_an_account_of_the_users_is_not_made() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import fields
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -12,7 +9,6 @@ from tests.unit.image_world import HEAD, PROFILES
 
 from ringleader.errors import RequestError
 from ringleader.images import bundled_recipes, recipe_parser
-from ringleader.images.blocks import KINDS
 from ringleader.images.recipe import Recipe
 
 
@@ -42,22 +38,6 @@ def test_a_recipe() -> None:
 
 def test_the_old_default_of_historical_written_out() -> None:
     assert recipe(HEAD + "historical = false") == recipe(HEAD)
-
-
-def test_blocks_stand_in_the_order_in_which_they_take_effect() -> None:
-    found = list(recipe(HEAD + '[account]\n[torch]\nversion = "2.8.0"\n[mpi]\n').blocks)
-    assert found == [kind.table for kind in KINDS if kind.table in found]
-
-
-@pytest.mark.parametrize(
-    ("text", "blocks"),
-    [
-        ("", {"python", "ringleader", "account"}),
-        ("[mpi]", {"python", "mpi", "ringleader", "sshd", "account"}),
-    ],
-)
-def test_what_a_recipe_need_not_say(text: str, blocks: set[str]) -> None:
-    assert set(recipe(HEAD + text).blocks) == blocks
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -253,19 +233,6 @@ def test_urls(url: str) -> None:
     assert recipe(HEAD + f'[mirrors]\npip = "{url}"\n').mirrors.pip == url
 
 
-@pytest.mark.parametrize(
-    "base",
-    [
-        "ubuntu:24.04",
-        "registry.example.org:5000/library/ubuntu:noble",
-        "nvidia/cuda:12.8.1-base-ubuntu24.04",
-        f"debian:12@sha256:{'0' * 64}",
-    ],
-)
-def test_bases_that_tell_what_they_are(base: str) -> None:
-    assert recipe(f'name = "x"\nbase = "{base}"\n').base == base
-
-
 def test_a_base_of_ones_own_says_what_it_resembles() -> None:
     assert recipe('name = "x"\nbase = "example.org/b:7"\nbase-like = "debian:12"\n').base_like == "debian:12"
     ((where, what, _),) = faults('name = "x"\nbase = "example.org/b:7"\nbase-like = "alpine:3"\n')
@@ -324,19 +291,3 @@ def test_changes() -> None:
 def test_changes_that_are_none(setting: str, where: str, what: str) -> None:
     found = faults(HEAD + '[torch]\nversion = "2.8.0"\n', setting)
     assert any(one[0] == where and one[1].startswith(what) for one in found), found
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.table)
-def test_every_argument_has_a_type_that_is_read_and_a_docstring(kind: object) -> None:
-    known = {"str", "bool", "int", "tuple[str, ...]", "tuple[tuple[str, str], ...]"}
-    for field in fields(kind):  # type: ignore[attr-defined]
-        assert str(field.type) in known
-        if str(field.type) not in ("bool", "int"):
-            assert "kind" in field.metadata
-
-
-def test_profiles_are_toml_with_a_name_and_a_sentence() -> None:
-    for name in PROFILES:
-        document = tomllib.loads(bundled_recipes.text(name))
-        assert document["name"] == name
-        assert document["about"]

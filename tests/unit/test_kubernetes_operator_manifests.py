@@ -17,6 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
+from tests.mpijobs import mpijob
 
 from ringleader.cli.main import ringleader
 from ringleader.cli.operator import OperatorOptions, run_command, settings_of, terms_of
@@ -91,15 +92,7 @@ def test_an_operator_of_one_namespace_has_no_right_beyond_it() -> None:
 
 
 def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
-    kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    job = read(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": {"name": "train", "annotations": {"ringleader/spawn": "exec"}},
-            "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 1, **kind}}},
-        }
-    )
+    job = read(mpijob(metadata={"annotations": {"ringleader/spawn": "exec"}}))
     rights = rights_of(manifests(FULL))
     given = {
         (one, verb)
