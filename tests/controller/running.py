@@ -147,10 +147,8 @@ def wait(holds: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
 
 def job(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, Any]:
     """An MPIJob whose worker Pods run until somebody stops them and whose launcher does too."""
-    command = {"command": ["mpirun", "-n", "2", "true"]}
-    return mpijob(
-        name, workers=workers, launcher=command, metadata={"namespace": "default"}, runPolicy=policy
-    )
+    command, place = {"command": ["mpirun", "-n", "2", "true"]}, {"namespace": "default"}
+    return mpijob(name, workers=workers, launcher=command, metadata=place, runPolicy=policy)
 
 
 def condition(fake: FakeCluster, type_: str, name: str = "train") -> dict[str, Any] | None:
