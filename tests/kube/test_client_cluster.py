@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials, Identity
 from ringleader.kubernetes.client.informer import Informer
 from ringleader.kubernetes.client.kubeconfig import credentials
-from ringleader.kubernetes.client.retry import Backoff
 
 SPACE = "default"
 
@@ -51,12 +49,6 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 def pod(name: str) -> dict[str, Any]:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SPACE}, "spec": spec}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the test as a whole has a deadline."""
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 # --- verbs ------------------------------------------------------------------------------------------------
@@ -266,55 +258,6 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
 
 
 # --- informers under trouble ------------------------------------------------------------------------------
-
-
-def informer_of(cluster: Cluster, **options: Any) -> Informer[dict[str, str]]:
-    return Informer(
-        cluster,
-        CONFIG_MAPS,
-        namespace=SPACE,
-        labels="set=yes",
-        project=lambda document: dict(document.get("data") or {}),
-        backoff=Backoff(first=0.01, longest=0.05),
-        **options,
-    )
-
-
-TROUBLE: list[Callable[[FakeCluster], None]] = [
-    lambda fake: fake.faults.drop_watches(),
-    lambda fake: fake.faults.stale_watches(),
-    lambda fake: (fake.faults.drop_watches(), fake.compact())[0],
-    lambda fake: (fake.faults.refuse(500, verb="watch", times=2), fake.faults.drop_watches())[1],
-    lambda fake: (fake.faults.refuse(429, verb="watch", times=2, retry_after=0), fake.faults.drop_watches())[
-        1
-    ],
-    lambda fake: (fake.faults.go_away(), fake.faults.drop_watches())[0],
-]
-
-
-@pytest.mark.parametrize("trouble", TROUBLE, ids=["drop", "stale", "old", "500", "429", "away"])
-def test_informers_come_through(
-    fake: FakeCluster, kubeconfig: Path, trouble: Callable[[FakeCluster], None]
-) -> None:
-    """What changed during the trouble is known after it."""
-
-    async def test() -> None:
-        async with client(kubeconfig, timeout=10.0) as cluster:
-            informer = informer_of(cluster, silence=2.0)
-            following = asyncio.ensure_future(informer.run())
-            fake.create(config_map("stays", x="1"))
-            fake.create(config_map("goes"))
-            await until(lambda: len(informer) == 2)
-            trouble(fake)
-            fake.delete("configmaps", "goes", SPACE)
-            fake.create(config_map("comes", y="1"))
-            fake.change("configmaps", "stays", lambda document: document["data"].update(x="2"))
-            fake.faults.come_back()
-            expected = {"stays": {"x": "2"}, "comes": {"y": "1"}}
-            await until(lambda: {kept.name: kept.value for kept in informer.items()} == expected)
-            following.cancel()
-
-    run(test)
 
 
 # --- a server that is away --------------------------------------------------------------------------------

@@ -76,19 +76,6 @@ def test_a_whole_job(cluster: FakeCluster, start: Start) -> None:
     nothing_is_left(cluster)
 
 
-def test_a_failed_job_gives_its_code_and_reason(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN)
-    workers_run(cluster)
-    pod = launcher(cluster)
-    cluster.kubelet.run(pod)
-    command.says("running on 2 workers")
-    cluster.kubelet.finish(pod, 7)
-    assert command.ends() == 7
-    assert f"{pod}: launcher ended with exit code 7" in command.err
-    assert "exit code 7 (launcher)" in command.err
-    nothing_is_left(cluster)
-
-
 def test_waiting_is_explained(cluster: FakeCluster, start: Start) -> None:
     command = start(*RUN)
     until("a worker", lambda: cluster.get("pods", "train-worker-1"))
@@ -151,16 +138,6 @@ def test_a_refused_worker_takes_the_rest_with_it(cluster: FakeCluster, start: St
     nothing_is_left(cluster)
 
 
-def test_somebody_elses_object_stays(cluster: FakeCluster, start: Start) -> None:
-    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "train-config"}})
-    command = start(*RUN)
-    assert command.ends() == 3
-    assert "a ConfigMap of this name exists and belongs to somebody else" in command.err
-    assert cluster.get("configmaps", "train-config") is not None
-    cluster.delete("configmaps", "train-config")
-    nothing_is_left(cluster)
-
-
 def test_two_of_one_name(cluster: FakeCluster, start: Start) -> None:
     first = start(*RUN)
     workers_run(cluster)
@@ -173,10 +150,9 @@ def test_two_of_one_name(cluster: FakeCluster, start: Start) -> None:
     nothing_is_left(cluster)
 
 
-@pytest.mark.parametrize("resource", ["jobs", "pods"])
-def test_a_lost_answer_makes_nothing_twice(cluster: FakeCluster, start: Start, resource: str) -> None:
-    cluster.faults.drop(verb="create", resource=resource, is_done=True)
-    cluster.faults.refuse(500, verb="create", resource=resource, after=1)
+def test_a_lost_answer_makes_nothing_twice(cluster: FakeCluster, start: Start) -> None:
+    cluster.faults.drop(verb="create", resource="pods", is_done=True)
+    cluster.faults.refuse(500, verb="create", resource="pods", after=1)
     command = start(*RUN)
     workers_run(cluster)
     pod = launcher(cluster)
@@ -211,14 +187,6 @@ def test_detach_and_find_it_again(cluster: FakeCluster, start: Start) -> None:
     logs = start("logs", "train")
     assert (logs.ends(), logs.out) == (0, "hello\n")
     assert start("delete", "train").ends() == 0
-    nothing_is_left(cluster)
-
-
-def test_what_needs_an_operator_is_told_before_anything_is_sent(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN[:3], "--suspend", "--queue", "q", "--spawn", "exec", *RUN[3:])
-    assert command.ends() == 2
-    for said in ("spec.runPolicy.suspend", "kueue.x-k8s.io/queue-name", "ringleader/spawn"):
-        assert said in command.err
     nothing_is_left(cluster)
 
 

@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.decide_world import START, World, make_job
+from tests.unit.decide_world import START, World
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.mpijob.serializer import write
-from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.decision import Decision
 from ringleader.kubernetes.operator.decide.status import decide_invalid, status_of
 
@@ -146,29 +145,3 @@ def test_documents_that_are_no_jobs_at_all(nonsense: dict[str, Any]) -> None:
 def test_a_long_list_of_faults_fits() -> None:
     decision = decide_invalid(document(), RequestError("x" * 5000), START)
     assert len(decision.events[0].message) == 1024
-
-
-def test_what_this_operator_cannot_do_is_said_like_an_invalid_spec_until_it_can() -> None:
-    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=OperatorSettings(image=""))
-    world.settle()
-    said = world.condition("Created")
-    assert (said.status, said.reason) == ("False", "ValidationError")
-    assert "metadata.annotations[ringleader/spawn]: " in said.message
-    assert world.reasons == ["ValidationError"]
-    assert not world.applied
-    world.settings = OperatorSettings(image="registry.example/ringleader:1", has_exec_spawn=True)
-    assert world.start().state == "Running"
-
-
-def test_a_job_that_takes_rights_which_were_not_installed_says_how_to_install_them() -> None:
-    settings = OperatorSettings(image="registry.example/ringleader:1")
-    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=settings).settle()
-    message = next(one.message for one in world.job.status.conditions if "exec" in one.message)
-    assert "operator manifests --exec-spawn" in message and "execSpawn=true" in message
-    assert not world.applied
-
-
-def test_an_unknown_profile_of_nics_is_said_like_an_invalid_spec() -> None:
-    world = World(job=make_job(annotations={"ringleader/rdma-profile": "none-such"})).settle()
-    assert world.condition("Created").reason == "ValidationError"
-    assert not world.applied

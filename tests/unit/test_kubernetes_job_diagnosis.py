@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from ringleader.errors import RequestError
 from ringleader.finding import Finding, Level
+from ringleader.kubernetes import why_not_running
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.api_resources import MPIJOBS
 from ringleader.kubernetes.jobs.job_diagnosis import Progress, end_of, explain, is_about_to_end, progress
 from ringleader.kubernetes.jobs.job_state import (
     JobSnapshot,
@@ -463,3 +467,31 @@ def test_a_launcher_that_has_ended_makes_a_job_wait_for_nothing() -> None:
     ):
         pods = [pod(f"train-launcher-{index}", phase=phase) for index, phase in enumerate(phases)]
         assert is_about_to_end(snapshot(job, *pods)) is ends, phases
+
+
+REFUSALS = [
+    (
+        404,
+        "NotFound",
+        'namespaces "team" not found',
+        "there is no namespace team",
+        "kubectl create namespace",
+    ),
+    (404, "NotFound", "404 page not found", "no MPIJob CRD on this cluster", "ringleader operator crd |"),
+    (404, "NotFound", 'mpijobs "train" not found', "there is no MPIJob of this name", "k8s status lists"),
+    (401, "Unauthorized", "Unauthorized", "does not accept the credentials", "log in again"),
+    (403, "Forbidden", "exceeded quota: team", "exceeded quota: team", "kubectl describe quota"),
+    (403, "Forbidden", "because it is being terminated", "the namespace team is being deleted", "wait until"),
+    (403, "Forbidden", "no", "not allowed: no", "the verb delete on mpijobs.kubeflow.org"),
+    (409, "AlreadyExists", "", "one of this name exists", "ringleader k8s delete train"),
+    (422, "Invalid", "spec: wrong", "spec: wrong (HTTP 422)", ""),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "message", "what", "hint"), REFUSALS)
+def test_what_a_refusal_means(status: int, reason: str, message: str, what: str, hint: str) -> None:
+    error = ApiError(status=status, reason=reason, message=message)
+    found = why_not_running.refused(error, doing="delete", resource=MPIJOBS, name="train", namespace="team")
+    (fault,) = found.faults
+    assert what in fault.what and hint in fault.hint and fault.where == "MPIJob team/train"
+    assert isinstance(found, RequestError) is (status == 422)
