@@ -1,4 +1,4 @@
-"""Pages whose commands are run in a lab as a reader types them (README, guides): what they show is printed."""
+"""Pages whose commands run in a lab as a reader types them (README, guides): what they show is printed."""
 
 from __future__ import annotations
 

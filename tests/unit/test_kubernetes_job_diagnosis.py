@@ -288,10 +288,8 @@ def test_what_matters_most_stands_first() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (
-            CASES["no GPUs"][0],
-            f"waiting: 0 of 2 workers ready; train-worker-0 and 1 more: no node takes it: {GPUS}",
-        ),
+        (CASES["no GPUs"][0],
+         f"waiting: 0 of 2 workers ready; train-worker-0 and 1 more: no node takes it: {GPUS}"),
         (CASES["suspended"][0], "suspended"),
         (CASES["in Kueue's queue"][0], "suspended: waits for Kueue to admit it through the queue q"),
         (CASES["restarting"][0], "restarting: 0 of 2 workers ready; job train: worker 1 was evicted"),
@@ -299,18 +297,12 @@ def test_what_matters_most_stands_first() -> None:
         (CASES["succeeded"][0], "succeeded"),
         (CASES["invalid"][0], "invalid"),
         (CASES["invalid since an edit"][0], "running on 2 workers"),
-        (
-            snapshot(
-                mpijob(CREATED, RUNNING), running("train-worker-0", "n1"), running("train-worker-1", "n2")
-            ),
-            "running on 2 workers on 2 nodes",
-        ),
-        (
-            snapshot(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" * 400))),
-            f"waiting: 0 of 1 workers ready; train-worker-0: {'x' * 159}…",
-        ),
+        (snapshot(mpijob(CREATED, RUNNING), running("train-worker-0", "n1"),
+         running("train-worker-1", "n2")), "running on 2 workers on 2 nodes"),
+        (snapshot(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" *400))),
+         f"waiting: 0 of 1 workers ready; train-worker-0: {'x' * 159}…"),
     ],
-)
+)  # fmt: skip
 def test_progress(given: JobSnapshot, text: str) -> None:
     assert progress(given).text[: len(text)] == text
 
@@ -350,25 +342,13 @@ FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exi
         (snapshot(mpijob(REFUSED)), 3, "the cluster"),
         (snapshot(mpijob(REFUSED, suspend=True)), 3, "the cluster"),
         (CASES["invalid since an edit"][0], None, None),
-        (
-            snapshot(
-                mpijob(condition("Failed", "DeadlineExceeded", "too long")),
-                pod("train-launcher-a", ended(143)),
-            ),
-            124,
-            "the cluster",
-        ),
-        (
-            snapshot(
-                mpijob(FAILED),
-                pod("train-launcher-b", ended(9)) | {"metadata": {"name": "train-launcher-b"}},
-                pod("train-launcher-a", ended(7)),
-            ),
-            7,
-            "launcher",
-        ),
+        (snapshot(mpijob(condition("Failed", "DeadlineExceeded", "too long")),
+         pod("train-launcher-a", ended(143))), 124, "the cluster"),
+        (snapshot(mpijob(FAILED),
+         pod("train-launcher-b", ended(9)) | {"metadata": {"name": "train-launcher-b"}},
+         pod("train-launcher-a", ended(7))), 7, "launcher"),
     ],
-)
+)  # fmt: skip
 def test_exit_codes(given: JobSnapshot, code: int | None, whose: str | None) -> None:
     end = end_of(given)
     assert (end and end.exit_code, end and end.whose) == (code, whose)

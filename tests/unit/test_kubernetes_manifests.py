@@ -71,21 +71,15 @@ JOBS = {
     "mpich": job_of(mpiImplementation="MPICH"),
     "exec": job_of(EXEC),
     "reference-layout": job_of(REFERENCE, sshAuthMountPath="/home/mpiuser/.ssh"),
-    "volcano": job_of(
-        {"ringleader/gang": "volcano"},
-        worker=GPU,
-        runPolicy={"schedulingPolicy": {"queue": "research", "priorityClass": "high"}},
-    ),
+    "volcano": job_of({"ringleader/gang": "volcano"}, worker=GPU,
+     runPolicy={"schedulingPolicy": {"queue": "research", "priorityClass": "high"}}),
     "coscheduling": job_of({"ringleader/gang": "gangs"}, worker=GPU),
     "elastic": job_of({"ringleader/min-workers": "1", "ringleader/gang": "gangs"}),
     "launcher-as-worker": job_of(runLauncherAsWorker=True),
-    "host-network": job_of(
-        worker_pod={"hostNetwork": True, "dnsConfig": {"searches": ["example.com"]}},
-        launcher_pod={"hostNetwork": True},
-        worker={"command": ["/usr/sbin/sshd", "-De", "-p", "2345"]},
-        launcherCreationPolicy="WaitForWorkersReady",
-    ),
-}
+    "host-network": job_of(worker_pod={"hostNetwork": True, "dnsConfig": {"searches": ["example.com"]}},
+     launcher_pod={"hostNetwork": True}, worker={"command": ["/usr/sbin/sshd", "-De", "-p", "2345"]},
+     launcherCreationPolicy="WaitForWorkersReady"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(JOBS))
@@ -307,19 +301,12 @@ OPEN_MPI_HOSTS = "train-worker-0.train.team.svc slots=2\ntrain-worker-1.train.te
         ({}, PLAIN, OPEN_MPI_HOSTS),
         ({"mpiImplementation": "Intel"}, PLAIN, OPEN_MPI_HOSTS.replace(" slots=", ":")),
         ({"mpiImplementation": "MPICH"}, PLAIN, OPEN_MPI_HOSTS.replace(" slots=", ":")),
-        (
-            {"runLauncherAsWorker": True},
-            PLAIN,
-            "train-launcher.train.team.svc slots=2\n" + OPEN_MPI_HOSTS,
-        ),
-        (
-            {},
-            OperatorSettings(cluster_domain="k8s.example"),
-            OPEN_MPI_HOSTS.replace(".svc", ".svc.k8s.example"),
-        ),
+        ({"runLauncherAsWorker": True}, PLAIN, "train-launcher.train.team.svc slots=2\n" + OPEN_MPI_HOSTS),
+        ({}, OperatorSettings(cluster_domain="k8s.example"),
+         OPEN_MPI_HOSTS.replace(".svc", ".svc.k8s.example")),
         ({"slotsPerWorker": 0}, PLAIN, OPEN_MPI_HOSTS.replace("=2", "=0")),
     ],
-)
+)  # fmt: skip
 def test_hostfiles(spec: Mapping[str, Any], settings: OperatorSettings, text: str) -> None:
     assert hostfile_text(job_of(**spec), settings) == text
 

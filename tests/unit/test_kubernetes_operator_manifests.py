@@ -43,16 +43,10 @@ FULL = Installation(
 WISHES = [
     Installation(image="i:1"),
     FULL,
-    Installation(
-        image="i:1",
-        namespace="team",
-        scope="team",
-        has_crd=False,
-        has_namespace=False,
-        has_admission_policy=False,
-    ),
+    Installation(image="i:1", namespace="team", scope="team", has_crd=False, has_namespace=False,
+     has_admission_policy=False),
     Installation(image="i:1", namespace="ops", scope="team", has_network_policy=False),
-]
+]  # fmt: skip
 Rights = set[tuple[str, str, str]]
 
 
@@ -339,33 +333,15 @@ PLACED = {
     [
         ({}, CHARTED),
         ({"scope": "ops"}, replace(CHARTED, scope="ops", has_admission_policy=False)),
-        (
-            {"scope": "team", "admissionPolicy": True, "networkPolicy": False, "execSpawn": True},
-            replace(CHARTED, scope="team", has_network_policy=False, has_exec_spawn=True),
-        ),
-        (
-            {
-                "replicas": 2,
-                "gangScheduling": "volcano",
-                "clusterDomain": "d",
-                "waitTimeout": 60,
-                "execSpawn": True,
-                "logTails": True,
-            },
-            replace(
-                CHARTED,
-                replicas=2,
-                gang="volcano",
-                cluster_domain="d",
-                wait_timeout=60,
-                has_exec_spawn=True,
-                has_log_tails=True,
-            ),
-        ),
+        ({"scope": "team", "admissionPolicy": True, "networkPolicy": False, "execSpawn": True},
+         replace(CHARTED, scope="team", has_network_policy=False, has_exec_spawn=True)),
+        ({"replicas": 2, "gangScheduling": "volcano", "clusterDomain": "d", "waitTimeout": 60,
+         "execSpawn": True, "logTails": True}, replace(CHARTED, replicas=2, gang="volcano",
+         cluster_domain="d", wait_timeout=60, has_exec_spawn=True, has_log_tails=True)),
         ({"admissionPolicy": False}, replace(CHARTED, has_admission_policy=False)),
         ({"scope": "ops", "execSpawn": True}, replace(CHARTED, scope="ops", has_exec_spawn=True)),
     ],
-)
+)  # fmt: skip
 def test_helm_renders_the_same_objects(values: dict[str, Any], wish: Installation) -> None:
     found = by_name(rendered({"image": {"repository": "i", "tag": "1"}, **values}))
     deployment = found["Deployment", wish.name]

@@ -140,25 +140,17 @@ ACCEPTED = [
     {"spec.launcherCreationPolicy": "WaitForWorkersReady", "spec.mpiImplementation": "MPICH"},
     {"spec.mpiImplementation": "Intel", "spec.runPolicy": {}},
     {"spec.runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0, "backoffLimit": 0}},
-    {
-        "spec.runPolicy": {
-            "activeDeadlineSeconds": 0,
-            "suspend": True,
-            "managedBy": "kubeflow.org/mpi-operator",
-        }
-    },
+    {"spec.runPolicy": {"activeDeadlineSeconds": 0, "suspend": True,
+     "managedBy": "kubeflow.org/mpi-operator"}},
     {"spec.runPolicy.schedulingPolicy": {"minAvailable": 3, "queue": "q", "priorityClass": "p"}},
-    {
-        "spec.runPolicy.schedulingPolicy": {
-            "minResources": {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 4}
-        }
-    },
+    {"spec.runPolicy.schedulingPolicy": {"minResources": {"cpu": "500m", "memory": "2Gi",
+     "nvidia.com/gpu": 4}}},
     {"metadata.name": "a" * 54},
     {"metadata.name": "a" * 54, f"{W}.replicas": 10},
     {"metadata.name": "a" * 51, f"{W}.replicas": 10_000},
     {f"{W}.template.metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}},
     {f"{W}.template.spec.hostNetwork": True, f"{W}.template.spec.tolerations": [{"key": "x"}]},
-]
+]  # fmt: skip
 REFUSED = [
     {"metadata.name": "a" * 55},
     {"metadata.name": "a" * 54, f"{W}.replicas": 11},

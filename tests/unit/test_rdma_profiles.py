@@ -51,16 +51,10 @@ CASES = {
         fact="k8s-rdma-shared-dev-plugin, default ConfigMap: rdma/hca_shared_devices_a; 1 is a slot",
         amounts={"rdma/hca_shared_devices_a": "1"},
     ),
-    "sriov": Case(
-        fact="sriov-network-device-plugin: counts VFs; Multus' annotation names a network for each",
-        words=(
-            *("--rdma-resource", "nvidia.com/mlnxnics", "--rdma-count", "4"),
-            *("--rdma-network", "fabric/sriov"),
-        ),
-        amounts={"nvidia.com/mlnxnics": "4"},
-        networks="fabric/sriov, fabric/sriov, fabric/sriov, fabric/sriov",
-        env=ETH0,
-    ),
+    "sriov": Case(fact="sriov-network-device-plugin: counts VFs; Multus' annotation names a network for each",
+     words=(* ("--rdma-resource", "nvidia.com/mlnxnics", "--rdma-count", "4"), * ("--rdma-network",
+     "fabric/sriov")), amounts={"nvidia.com/mlnxnics": "4"},
+     networks="fabric/sriov, fabric/sriov, fabric/sriov, fabric/sriov", env=ETH0),
     "host-device": Case(
         fact="network-operator: nvidia.com/hostdev with a HostDeviceNetwork moves whole NICs into the Pod",
         words=("--rdma-network", "hostdev-a", "--rdma-network", "hostdev-b"),
@@ -68,25 +62,15 @@ CASES = {
         networks="hostdev-a, hostdev-b",
         env=ETH0,
     ),
-    "efa": Case(
-        fact="EKS on EFA: vpc.amazonaws.com/efa N, hugepages-2Mi 5120Mi in both, FI_PROVIDER=efa",
-        words=("--rdma-count", "32", "--memory", "512Gi"),
-        amounts={"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"},
-        env={"FI_PROVIDER": "efa"},
-    ),
-    "erdma": Case(
-        fact="ACK, eRDMA controller: aliyun/erdma 1 is all devices, or one of the same NUMA node",
-        amounts={"aliyun/erdma": "1"},
-    ),
-    "aks-ib": Case(
-        fact="aks-rdma-infiniband: rdma/ib of the SR-IOV plugin counts NICs",
-        words=("--rdma-count", "8"),
-        amounts={"rdma/ib": "8"},
-    ),
-    "aks-shared": Case(
-        fact="aks-rdma-infiniband: rdma/shared_ib of the shared plugin, 63 slots",
-        amounts={"rdma/shared_ib": "1"},
-    ),
+    "efa": Case(fact="EKS on EFA: vpc.amazonaws.com/efa N, hugepages-2Mi 5120Mi in both, FI_PROVIDER=efa",
+     words=("--rdma-count", "32", "--memory", "512Gi"),
+     amounts={"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"}, env={"FI_PROVIDER": "efa"}),
+    "erdma": Case(fact="ACK, eRDMA controller: aliyun/erdma 1 is all devices, or one of the same NUMA node",
+     amounts={"aliyun/erdma": "1"}),
+    "aks-ib": Case(fact="aks-rdma-infiniband: rdma/ib of the SR-IOV plugin counts NICs",
+     words=("--rdma-count", "8"), amounts={"rdma/ib": "8"}),
+    "aks-shared": Case(fact="aks-rdma-infiniband: rdma/shared_ib of the shared plugin, 63 slots",
+     amounts={"rdma/shared_ib": "1"}),
     "coreweave-ib": Case(
         fact="CoreWeave, HPC interconnect: rdma/ib is 1 or nothing; the variables of its recipe",
         amounts={"rdma/ib": "1"},
@@ -100,15 +84,13 @@ CASES = {
         env=ETH0,
         shm="32Gi",
     ),
-    "dra": Case(
-        fact="dranet: claims of GPUs and NICs with matchAttribute resource.kubernetes.io/pcieRoot",
-        env=ETH0,
-    ),
+    "dra": Case(fact="dranet: claims of GPUs and NICs with matchAttribute resource.kubernetes.io/pcieRoot",
+     env=ETH0),
     "host-network": Case(
         fact="oci-hpc-oke: hostNetwork and its dnsPolicy, hostPath only with privileged, sshd not on 22",
         spread="apart",
     ),
-}
+}  # fmt: skip
 
 
 def test_every_profile_has_a_case_that_names_its_fact() -> None:
