@@ -144,16 +144,16 @@ def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:
 TEXTS = some.sampled_from(["", "rdma/hca", "nvidia.com/rdma-vf", "x", "a b", "-"])
 REQUESTS = some.builds(
     RdmaRequest,
-    profile=some.sampled_from([*PROFILES, "", "other"]),
-    resource=TEXTS,
-    count=some.none() | some.integers(-1, 40),
-    networks=some.lists(some.sampled_from(["a", "ns/b", "C", "a,b"]), max_size=3).map(tuple),
-    node_labels=some.lists(some.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    rdma=some.sampled_from([*PROFILES, "", "other"]),
+    rdma_resource=TEXTS,
+    rdma_count=some.none() | some.integers(-1, 40),
+    rdma_network=some.lists(some.sampled_from(["a", "ns/b", "C", "a,b"]), max_size=3).map(tuple),
+    node_label=some.lists(some.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
     shm_size=some.sampled_from([None, "", "8Gi", "big"]),
     gpus=some.integers(0, 20),
-    claim_template=some.sampled_from(["", "pairs", "A"]),
-    ssh_port=some.none() | some.integers(0, 70000),
-    spread=some.sampled_from([None, "even", "apart", "none"]),
+    rdma_claim_template=some.sampled_from(["", "pairs", "A"]),
+    rdma_ssh_port=some.none() | some.integers(0, 70000),
+    rdma_spread=some.sampled_from([None, "even", "apart", "none"]),
     has_cpu_or_memory=some.booleans(),
 )
 
@@ -165,7 +165,7 @@ def test_a_request_is_allocated_or_has_faults(request: RdmaRequest) -> None:
     except RequestError as error:
         assert error.faults
         return
-    assert allocation.profile.name == request.profile
+    assert allocation.profile.name == request.rdma
     counted = allocation.profile.way == "plugin" or (allocation.profile.way == "host" and allocation.resource)
     assert not counted or (allocation.resource and allocation.count >= 1)
     if allocation.profile.counts == "nics" and allocation.networks:
@@ -238,10 +238,10 @@ def said(**words: Any) -> str:
 
 def test_a_user_that_is_not_root_is_warned() -> None:
     """NVIDIA/nvidia-container-toolkit issue 2037: the capability lands in the bounding set only."""
-    assert "without effect here" in said(profile="shared", is_root=False)
-    assert "works for root only" in said(profile="shared")
-    assert "pod-security.kubernetes.io/enforce=privileged" in said(profile="shared")
-    assert said(profile="none") == ""
+    assert "without effect here" in said(rdma="shared", is_root=False)
+    assert "works for root only" in said(rdma="shared")
+    assert "pod-security.kubernetes.io/enforce=privileged" in said(rdma="shared")
+    assert said(rdma="none") == ""
 
 
 def test_keys_outside_roots_home_speak_of_another_user(call: Call) -> None:
@@ -303,10 +303,10 @@ def test_a_manifest_with_an_unknown_profile(call: Call, tmp_path: Path) -> None:
 
 
 def test_one_nic_by_default_is_pointed_out() -> None:
-    assert "one NIC for each worker" in said(profile="aks-ib")
-    assert "one NIC" not in said(profile="aks-ib", count=1)
-    assert "one NIC" not in said(profile="coreweave-ib")
-    assert "one NIC" not in said(profile="erdma", count=2)
-    assert "64 MiB" in said(profile="shared", shm_size=None)
-    assert "privileged" in said(profile="host-network")
-    assert "the workers are privileged" not in said(profile="host-network", resource="rdma/hca")
+    assert "one NIC for each worker" in said(rdma="aks-ib")
+    assert "one NIC" not in said(rdma="aks-ib", rdma_count=1)
+    assert "one NIC" not in said(rdma="coreweave-ib")
+    assert "one NIC" not in said(rdma="erdma", rdma_count=2)
+    assert "64 MiB" in said(rdma="shared", shm_size=None)
+    assert "privileged" in said(rdma="host-network")
+    assert "the workers are privileged" not in said(rdma="host-network", rdma_resource="rdma/hca")
