@@ -18,8 +18,7 @@ from ringleader.kubernetes.mpijob.annotations import (
     RESTART_LIMIT,
     SPAWN,
 )
-from ringleader.kubernetes.mpijob.elastic_range import ElasticRange, elastic_range
-from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
+from ringleader.kubernetes.mpijob.model import ElasticRange, ManagedBy, MPIJob
 from ringleader.kubernetes.objects.gang_scheduling import min_member
 from ringleader.kubernetes.objects.launcher_and_workers import launcher_template
 from ringleader.kubernetes.operator.decide.decision import (
@@ -190,7 +189,7 @@ ELASTIC = {MIN_WORKERS: "2", MAX_WORKERS: "4"}
     ],
 )
 def test_which_jobs_are_elastic(notes: dict[str, str], found: ElasticRange | None) -> None:
-    assert elastic_range(make_job(workers=4, annotations=notes)) == found
+    assert make_job(workers=4, annotations=notes).elastic == found
 
 
 @pytest.mark.parametrize(
