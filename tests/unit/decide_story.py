@@ -1,10 +1,7 @@
-"""A language for stories of one job: what happens in a cluster, and what is seen once deciding is at rest.
+"""The language of stories (``tests.stories``) about what is decided of one MPIJob.
 
-A story is some text: its title after ``#``; ``for NAMES`` with one row of values after each ``*`` where it is
-told several times, with ``$NAME`` for the value; ``job`` with what the job asks for; then lines
-``happening; happening | fact | fact``, which may go on in lines that begin with ``|``. After the happenings
-of a line there are passes until nothing is left to do, unless the last is ``look``, ``step`` or ``partly``.
-A fact is a name and what it is, where ``…`` stands for any text.
+A story may begin with ``job`` and what the job asks for. After the happenings of a line there are passes
+until nothing is left to do, unless the last happening is ``look``, ``step`` or ``partly``.
 """
 
 from __future__ import annotations
@@ -17,6 +14,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from tests.stories import check, fields, happenings_and_facts, value_of
 from tests.unit.decide_world import SETTINGS, World, make_job, merged
 
 from ringleader.kubernetes.client import api_resources
@@ -66,27 +64,11 @@ RESOURCES = {
 }
 
 
-def stories(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The stories of a text: title and lines, those with rows once for each row."""
-    for told in re.split(r"^# ", text, flags=re.MULTILINE)[1:]:
-        title, *lines = re.sub(r"\n\|", " |", told.strip()).splitlines()
-        if not lines[0].startswith("for "):
-            yield title, lines
-            continue
-        names = lines[0].removeprefix("for ").split(", ")
-        rows = [line.removeprefix("* ").split(" / ") for line in lines if line.startswith("*")]
-        body = "\n".join(line for line in lines[1:] if not line.startswith("*"))
-        for row in rows:
-            values = dict(zip(names, ("" if value == "-" else value for value in row), strict=True))
-            found = re.sub(r"\$(\w+)", lambda match, values=values: values[match[1]], body)
-            yield f"{title} [{' / '.join(row)}]", found.splitlines()
-
-
 def play(lines: list[str]) -> None:
     """Let happen what the lines say, and look."""
-    words = lines.pop(0).split()[1:] if lines[0].split()[0] == "job" else []
-    story = Story(words)
-    for line in lines:
+    first, *words = lines[0].split()
+    story = Story(words if first == "job" else ())
+    for line in lines[first == "job" :]:
         story.play(line)
 
 
@@ -94,7 +76,7 @@ class Story:
     """A world in which a story is told."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        found = _fields(words)
+        found = fields(words)
         settings = _settings(found)
         notes = {NOTES[word]: str(found.pop(word)) for word in list(found) if word in NOTES}
         policy = {RUN_POLICY[word]: found.pop(word) for word in list(found) if word in RUN_POLICY}
@@ -108,20 +90,14 @@ class Story:
     def play(self, line: str) -> None:
         """One line."""
         world = self.world
-        happenings, *facts = (part.strip() for part in line.split(" |"))
+        happenings, facts = happenings_and_facts(line)
         self.uids, self.writes = self.uids_now(), world.writes
         world.applied.clear()
-        verb = ""
-        for one in happenings.split("; "):
-            verb, _, rest = one.strip().partition(" ")
+        for verb, rest in happenings:
             self.happen(verb, rest)
-        if verb not in ("look", "step", "partly"):
+        if happenings[-1][0] not in ("look", "step", "partly"):
             world.settle()
-        for fact in facts:
-            name, _, expected = fact.partition(" ")
-            seen = _text(self.see(name))
-            pattern = ".*".join(re.escape(part) for part in expected.replace("\\n", "\n").split("…"))
-            assert re.fullmatch(pattern, seen, re.DOTALL), f"{line}\n{name} {seen}"
+        check(line, facts, self.see)
 
     def pod(self, name: str) -> str:
         """Name of a Pod: a number is a worker's, ``L`` the launcher that was made last."""
@@ -152,13 +128,13 @@ class Story:
             "slow": self.slow,
             "run": lambda: world.run(*map(self.pod, rest.split())),
             "launch": lambda: world.launch(first or "Running"),
-            "fail": lambda: world.fail(self.pod(first), **_fields(words)),
+            "fail": lambda: world.fail(self.pod(first), **fields(words)),
             "evict": lambda: world.evict(self.pod(first)),
-            "pod": lambda: world.change(self.pod(first), **_fields(words)),
-            "container": lambda: self.contain(first, **_fields(words)),
+            "pod": lambda: world.change(self.pod(first), **fields(words)),
+            "container": lambda: self.contain(first, **fields(words)),
             "waits": lambda: self.contain(first, reason=(words or [""])[0], message=text.partition(" ")[2]),
             "unschedulable": lambda: world.change(self.pod(first), unschedulable=text),
-            "theirs": lambda: world.pods.update(_theirs(self.pod(first), **_fields(words))),
+            "theirs": lambda: world.pods.update(_theirs(self.pod(first), **fields(words))),
             "gone": lambda: [world.pods.pop(self.pod(name)) for name in rest.split()],
             "lost": lambda: self.lose(rest),
             "missing": lambda: world.pods.pop("pi-worker-1") if rest == "Pod" else world.objects.pop(rest),
@@ -173,7 +149,7 @@ class Story:
                 world, "job", replace(world.job, metadata=replace(world.job.metadata, annotations={}))
             ),
             "operator": lambda: setattr(
-                world, "settings", replace(world.settings, **_settings(_fields(rest.split())))
+                world, "settings", replace(world.settings, **_settings(fields(rest.split())))
             ),
             "refuse": lambda: self.refuse(first, *text.split(" ", 1)),
             "relent": lambda: setattr(world, "rejections", ()),
@@ -238,7 +214,7 @@ class Story:
         found: Any = self.world.objects[kind]
         for part in way:
             found = found[int(part) if part.isdigit() else part]
-        found[last] = _value(value)
+        found[last] = value_of(value)
 
     def see(self, name: str) -> Any:
         """What a fact's name stands for."""
@@ -322,29 +298,10 @@ def _template(*, spec: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 def _taken(kind: str, owner: Iterable[str]) -> dict[str, Any]:
     """An object of somebody else that has the name of the job's."""
-    owners = [{"controller": True, **found}] if (found := _fields(owner)) else []
+    owners = [{"controller": True, **found}] if (found := fields(owner)) else []
     return {"kind": kind, "metadata": {"name": NAMES.get(kind, "pi"), "uid": "u", "ownerReferences": owners}}
 
 
 def _settings(found: dict[str, Any]) -> dict[str, Any]:
     """Take what is the operator's out of a ``job`` line."""
     return {OPERATOR[word]: found.pop(word) for word in list(found) if word in OPERATOR}
-
-
-def _fields(words: Iterable[str]) -> dict[str, Any]:
-    """``NAME=VALUE``; a name alone is true."""
-    parts = (word.partition("=") for word in words)
-    return {name: _value(value) if equal else True for name, equal, value in parts}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return str(value)
-    return json.dumps(value, sort_keys=True).replace("null", "none")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.decide_story import play, stories
+from tests.stories import stories
+from tests.unit.decide_story import play
 
-STORIES = dict(stories(Path(__file__).with_name("decide_stories.txt").read_text()))
+STORIES = stories(Path(__file__).with_name("decide_stories.txt"))
 
 
 @pytest.mark.parametrize("title", STORIES)
