@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from openapi_schema_validator import OAS30Validator
+from tests.kube.fake import custom_resources
 
 from ringleader.kubernetes.mpijob.crd import schema
 from ringleader.kubernetes.mpijob.parser import read
@@ -133,19 +134,7 @@ def pods_of(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dic
     return workers, launchers
 
 
-def for_openapi(node: Any) -> Any:
-    """The schema in plain OpenAPI 3.0, without Kubernetes' own words."""
-    if isinstance(node, list):
-        return [for_openapi(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    plain = {key: for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
-    if node.get("x-kubernetes-int-or-string"):
-        plain["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    return plain
-
-
-CRD = OAS30Validator(for_openapi(schema()))
+CRD = OAS30Validator(custom_resources.for_openapi(schema()))
 
 
 def check(document: dict[str, Any], version: str) -> None:

@@ -72,7 +72,7 @@ def kinds_of(document: dict[str, Any]) -> list[Kind]:
                     needs_version=True,
                     custom=Custom(
                         schema=body,
-                        judge=OAS30Validator(_for_openapi(body), format_checker=oas30_format_checker),
+                        judge=OAS30Validator(for_openapi(body), format_checker=oas30_format_checker),
                         scale=subresources.get("scale"),
                     ),
                 )
@@ -161,13 +161,13 @@ def default(value: Any, schema: Schema) -> None:
             default(one, inner)
 
 
-def _for_openapi(node: Any) -> Any:
+def for_openapi(node: Any) -> Any:
     """A schema in plain OpenAPI 3.0: Kubernetes' own words for a number or a text spelt out."""
     if isinstance(node, list):
-        return [_for_openapi(one) for one in node]
+        return [for_openapi(one) for one in node]
     if not isinstance(node, dict):
         return node
-    plain = {key: _for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
+    plain = {key: for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
     if node.get("x-kubernetes-int-or-string"):
         text = {"type": "string", **{key: plain.pop(key) for key in ("pattern",) if key in plain}}
         plain["anyOf"] = [{"type": "integer"}, text]
