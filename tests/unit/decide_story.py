@@ -86,6 +86,8 @@ class Story:
         self.world = World(job=job, settings=replace(SETTINGS, **settings))
         self.uids: Mapping[str, str] = {}
         self.writes = 0
+        self.found = Decision()
+        """Of the last ``step``."""
 
     def play(self, line: str) -> None:
         """One line."""
@@ -121,7 +123,7 @@ class Story:
             "look": lambda: None,
             "start": world.start,
             "settle": world.settle,
-            "step": world.step,
+            "step": lambda: setattr(self, "found", world.step()),
             "vanish": world.vanish,
             "partly": lambda: self.apply(world.decide().stages[0]),
             "made": lambda: self.apply(one for one in self.wanted() if _done(one) in rest.split()),
@@ -251,6 +253,7 @@ class Story:
                 " ".join(sorted(map(_done, stage))) for stage in world.decide().stages
             ),
             "again": lambda: world.decide().again_after,
+            "soon": lambda: self.found.again_after,
             "rests": lambda: replace(world.decide(), again_after=None) == Decision(),
             "blocked": lambda: replace(world.decide(), again_after=None) == Decision(is_blocked=True),
             "new": lambda: " ".join(
