@@ -71,11 +71,13 @@ class Kubelet:
         self._do(pod, namespace, self._start)
 
     def restart(self, pod: str, code: int = 1, reason: str = "", namespace: str = "default") -> None:
-        """Let the first container fail and start again in place."""
-        self._do(
-            pod, namespace, lambda key: self._edit(key, "", lambda one: self._restart(one, code, reason))
-        )
-        self._do(pod, namespace, self._start)
+        """Let the first container fail and start again in place, before a controller can remove the Pod."""
+
+        def again(key: Key) -> None:
+            self._edit(key, "", lambda one: self._restart(one, code, reason))
+            self._start(key)
+
+        self._do(pod, namespace, again)
 
     def finish(self, pod: str, code: int = 0, reason: str = "", namespace: str = "default") -> None:
         """Let the Pod end: 0 succeeds, all else fails."""
