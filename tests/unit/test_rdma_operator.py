@@ -208,11 +208,6 @@ def test_huge_pages_need_memory_beside_them() -> None:
     assert fault.where == "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
 
 
-def test_a_misspelt_annotation_is_a_fault() -> None:
-    with pytest.raises(RequestError, match="did you mean ringleader/rdma-network"):
-        job_of({"profile": "shared", "networks": "a"})
-
-
 def test_the_manifest_of_the_guide_is_taken() -> None:
     page = (Path(__file__).parents[2] / "docs/guides/rdma-pods.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```yaml\n(# job\.yaml\n.*?)^```$", page, re.MULTILINE | re.DOTALL)

@@ -377,21 +377,3 @@ def test_json_is_one_list(call: Call) -> None:
     code, out, _ = call("render", "mpijob", "--json", "--image", "a", "--rdma", "dra", "--", "a")
     assert code == 0
     assert [one["kind"] for one in json.loads(out)["items"]] == ["ResourceClaimTemplate", "MPIJob"]
-
-
-def test_the_same_words_print_the_same(call: Call) -> None:
-    words = (
-        "render",
-        "pods",
-        "--namespace",
-        "n",
-        "--image",
-        "a",
-        "--rdma",
-        "efa",
-        "--cpu",
-        "8",
-        "--",
-        "a.py",
-    )
-    assert call(*words) == call(*words)
