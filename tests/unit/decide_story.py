@@ -14,8 +14,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import Any
 
+from tests.kube.fake.server import merge
 from tests.stories import check, fields, happenings_and_facts, value_of
-from tests.unit.decide_world import SETTINGS, World, make_job, merged
+from tests.unit.decide_world import SETTINGS, World, make_job
 
 from ringleader.kubernetes.client import api_resources
 from ringleader.kubernetes.mpijob import annotations
@@ -178,7 +179,7 @@ class Story:
         old = self.world.objects["Job"]
         self.world.step()
         going = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-        self.world.objects["Job"] = merged(old, going)
+        self.world.objects["Job"] = merge(old, going)
 
     def lose(self, kind: str) -> None:
         """An object vanishes, and the launcher's Pods with its Job."""
