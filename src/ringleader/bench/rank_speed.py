@@ -141,9 +141,7 @@ def _available(meminfo: str) -> int | None:
     return None
 
 
-def gpu_copies(
-    seconds: float, *, devices: Sequence[str], clock: Clock = time.perf_counter
-) -> tuple[GpuCopy, ...]:
+def gpu_copies(seconds: float, *, devices: Sequence[str]) -> tuple[GpuCopy, ...]:
     """Return the copies between pinned memory and each GPU that PyTorch sees.
 
     ``devices``: ids of the GPUs that this rank may use, as CUDA_VISIBLE_DEVICES has them.
@@ -165,8 +163,8 @@ def gpu_copies(
             GpuCopy(
                 device=_number(devices, index),
                 name=torch.cuda.get_device_name(index),
-                to_gpu=_gpu_rate(torch, device, host, index, seconds, clock),
-                from_gpu=_gpu_rate(torch, host, device, index, seconds, clock),
+                to_gpu=_gpu_rate(torch, device, host, index, seconds),
+                from_gpu=_gpu_rate(torch, host, device, index, seconds),
             )
         )
     return tuple(found)
@@ -178,14 +176,14 @@ def _number(devices: Sequence[str], index: int) -> int:
     return int(name) if name.isdigit() else index
 
 
-def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float, clock: Clock) -> float:
+def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float) -> float:
     """Bytes per second of ``target.copy_(source)``; of several copies the median."""
 
     def copy() -> None:
         target.copy_(source, non_blocking=True)
         torch.cuda.synchronize(index)
 
-    return GPU_BYTES / statistics.median(times_of(copy, seconds, clock))
+    return GPU_BYTES / statistics.median(times_of(copy, seconds, time.perf_counter))
 
 
 def main() -> None:
