@@ -25,6 +25,7 @@ from tests.unit.fabric.check_cases import (
     port,
     read_twice,
     sysctl,
+    worst,
 )
 from tests.unit.fabric.test_between_hosts import three
 
@@ -32,8 +33,7 @@ from ringleader.cli.doctor.judged_hosts import judgement_text
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import FOLLOWS, host_results, judge, since
 from ringleader.fabric.byte_size import MIB
-from ringleader.fabric.check_result import CheckResult, Verdict, failed, together, warned
-from ringleader.fabric.checks import HOST_CHECKS
+from ringleader.fabric.check_result import CheckResult, failed, together, warned
 from ringleader.fabric.checks.check import with_causes
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.readers import net_devices, read_host
@@ -41,15 +41,10 @@ from ringleader.fabric.readers.pci_devices import device_control
 from ringleader.fabric.topology.gpudirect import iommu_translates
 
 replace = dataclasses.replace
-BY_ID = {one.id: one for one in HOST_CHECKS}
 
 
 def bad(host: HostFacts) -> list[CheckResult]:
     return [one for one in host_results(host) if one.is_bad]
-
-
-def worst(id: str, host: HostFacts) -> CheckResult:
-    return min(BY_ID[id].results(host), key=lambda one: list(Verdict).index(one.verdict))
 
 
 @pytest.mark.parametrize("name", ["hgx_ndr", "roce_node", "gpu_vm", "laptop"])
