@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from ringleader.agents.hardware import cpu_list
 from ringleader.agents.usable_cores import cpu_limit
 from ringleader.fabric.facts import UNLIMITED, ControlGroup, Limit, Process, RdmaLimit
-from ringleader.fabric.readers.sysfs_files import Files, number
+from ringleader.fabric.readers.sysfs_files import Files, number, printable
 
 LIMITS = {
     "Max locked memory": "memlock",
@@ -163,7 +163,7 @@ NCCL_FILE = "etc/nccl.conf"
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables by name; those that look like a secret are left out."""
     return {
-        name: _printable(value)[:LONGEST_VALUE]
+        name: printable(value)[:LONGEST_VALUE]
         for name, value in sorted(environ.items())
         if name.startswith(PREFIXES) and not SECRET.search(name)
     }
@@ -180,7 +180,7 @@ def nccl_files(files: Files, environ: Mapping[str, str]) -> dict[str, dict[str, 
     found = {}
     for name in (*names, f"/{NCCL_FILE}"):
         if name.startswith("/") and (text := files.text(name, limit=65536)):
-            found[_printable(name)] = _variables(text)
+            found[printable(name)] = _variables(text)
     return found
 
 
@@ -190,7 +190,3 @@ def _variables(text: str) -> dict[str, str]:
     return {
         name: value for name, value in every.items() if name.startswith(PREFIXES) and not SECRET.search(name)
     }
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
