@@ -42,12 +42,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     name = f"k{os.getpid() % 10**6}"
     try:
         words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
-        done = Stage.ringleader("lab", "up", "--name", name, *words)
+        done = Stage.ringleader("lab", "up", "--job-name", name, *words)
         assert done.returncode == 0, done.stderr
         with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
             yield found
     finally:
-        done = Stage.ringleader("lab", "down", "--name", name)
+        done = Stage.ringleader("lab", "down", "--job-name", name)
         assert done.returncode == 0, done.stderr
 
 
@@ -196,7 +196,7 @@ train(hvd.elastic.TorchState(model=torch.nn.Linear(2, 2), step=0))
 def test_an_elastic_job_goes_on_while_its_workers_come_and_go(stage: Stage) -> None:
     """Scaled up and down, a worker deleted with notice, one killed: its launcher's Pod stays what it was."""
     name = "elastic"
-    words = ("--on", "kubernetes", "--image", images.OPENMPI5, "--name", name, "-n", "2")
+    words = ("--on", "kubernetes", "--image", images.OPENMPI5, "--job-name", name, "-n", "2")
     words += ("--min-np", "1", "--max-np", "3", "--", "python", "-c", ELASTIC)
     user = Command(("run", *words), kubeconfig=stage.kubeconfig)
     last_line = last_step = 0
