@@ -86,11 +86,11 @@ def run(*words: str) -> None:
 def lab(rate: str):
     """A lab whose links have this rate."""
     words = ("--hosts", "4", "--slots", str(SLOTS), "--bandwidth", rate, "--ssh-port", str(SSH_PORT))
-    run("lab", "up", "--name", LAB, *words, "--replace")
+    run("lab", "up", "--lab-name", LAB, *words, "--replace")
     try:
         yield
     finally:
-        run("lab", "down", "--name", LAB)
+        run("lab", "down", "--lab-name", LAB)
 
 
 def messages(kept: Path, name: str) -> Link:

@@ -113,7 +113,7 @@ def cases(peer: str | None, lab: Lab | None) -> list[Case]:
 
 def _on_host(lab: Lab, index: int) -> list[str]:
     """Return the words that run a command on a host of the lab."""
-    words = ["lab", "exec", "--name", lab.name, lab.hosts[index].name, "--", "env", "OMP_NUM_THREADS=1"]
+    words = ["lab", "exec", "--lab-name", lab.name, lab.hosts[index].name, "--", "env", "OMP_NUM_THREADS=1"]
     return [sys.executable, "-m", "ringleader", *words]
 
 

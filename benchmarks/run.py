@@ -162,14 +162,14 @@ def with_children(process: subprocess.Popen[str], number: signal.Signals) -> Non
 def lab(name: str) -> Iterator[str]:
     """Have a lab; yield why there is none, or nothing."""
     up = subprocess.run(
-        [str(RINGLEADER), "lab", "up", "--name", name, *LABS[name], "--replace"],
+        [str(RINGLEADER), "lab", "up", "--lab-name", name, *LABS[name], "--replace"],
         stdout=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     try:
         yield f"its lab did not come up: exit code {up.returncode}" if up.returncode else ""
     finally:
         subprocess.run(
-            [str(RINGLEADER), "lab", "down", "--name", name], stdout=subprocess.DEVNULL, check=False
+            [str(RINGLEADER), "lab", "down", "--lab-name", name], stdout=subprocess.DEVNULL, check=False
         )
 
 

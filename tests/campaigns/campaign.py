@@ -109,10 +109,10 @@ def a_lab(hosts: int = 3, name: str = "", port: str = "34") -> Iterator[Lab]:
     words = (sys.executable, "-m", "ringleader", "lab")
     size = ("--hosts", str(hosts), "--slots", "2", "--ssh-port", port)
     try:
-        subprocess.run((*words, "up", "--name", name, *size), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run((*words, "up", "--lab-name", name, *size), check=True, stdout=subprocess.DEVNULL)
         yield saved_state.load(name)
     finally:
-        subprocess.run((*words, "down", "--name", name), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run((*words, "down", "--lab-name", name), check=True, stdout=subprocess.DEVNULL)
 
 
 class Job:

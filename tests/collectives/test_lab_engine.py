@@ -33,10 +33,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
     name = f"e{os.getpid()}"[:8]
     words = ("--hosts", "4", "--slots", "2", "--ssh-port", "35")
     try:
-        subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
         yield saved_state.load(name)
     finally:
-        subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
 
 
 def _run(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:

@@ -42,12 +42,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     name = f"k{os.getpid() % 10**6}"
     try:
         words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
-        done = Stage.ringleader("lab", "up", "--job-name", name, *words)
+        done = Stage.ringleader("lab", "up", "--lab-name", name, *words)
         assert done.returncode == 0, done.stderr
         with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
             yield found
     finally:
-        done = Stage.ringleader("lab", "down", "--job-name", name)
+        done = Stage.ringleader("lab", "down", "--lab-name", name)
         assert done.returncode == 0, done.stderr
 
 

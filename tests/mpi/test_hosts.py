@@ -32,12 +32,12 @@ def lab():
         pytest.skip(str(error))
     name = f"m{os.getpid() % 100000}"
     words = (sys.executable, "-m", "ringleader", "lab")
-    up = (*words, "up", "--name", name, "--hosts", "3", "--slots", "2", "--ssh-port", "36")
+    up = (*words, "up", "--lab-name", name, "--hosts", "3", "--slots", "2", "--ssh-port", "36")
     try:
         subprocess.run(up, check=True, capture_output=True, timeout=60)
         yield saved_state.load(name)
     finally:
-        subprocess.run((*words, "down", "--name", name), check=True, capture_output=True, timeout=60)
+        subprocess.run((*words, "down", "--lab-name", name), check=True, capture_output=True, timeout=60)
 
 
 def on(lab, *slots):
@@ -83,7 +83,7 @@ for entry in pathlib.Path('/proc').glob('[0-9]*'):
 
 def left_on(lab, host):
     """Return the job's processes on a host, as the host itself sees them."""
-    words = (sys.executable, "-m", "ringleader", "lab", "exec", "--name", lab.name, host.name, "--")
+    words = (sys.executable, "-m", "ringleader", "lab", "exec", "--lab-name", lab.name, host.name, "--")
     words += (sys.executable, "-c", SEEN_THERE)
     return subprocess.run(words, capture_output=True, timeout=60, check=True).stdout.decode()
 
