@@ -141,7 +141,7 @@ def _processes_of(name: str) -> list[str]:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
             except OSError:
                 continue
-            if f"rl-{name}" in words or f"/lab/{name}" in words or f"--name {name}" in words:
+            if f"rl-{name}" in words or f"/lab/{name}" in words or f"name {name}" in words:
                 found.append(words)
     return found
 
