@@ -319,7 +319,7 @@ def _plan_text(asked: PairRequest) -> str:
 
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
-    sizes = ("-b", options.minbytes, "-e", options.maxbytes, "-f", options.factor)
+    sizes = ("-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor)
     return (
         "bench",
         "p2p",

@@ -182,7 +182,7 @@ class Files:
 
 
 def printable(text: str) -> str:
-    """Return a text without what is no UTF-8."""
+    """Return a text without what is not UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 
