@@ -137,7 +137,9 @@ def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringl
     again = ringleader(*words)
     assert again.returncode == 0 and "is up already" in again.stdout, again.stderr
     assert Path(lab.directory, "id").read_bytes() == key
-    other = ringleader("lab", "up", "--lab-name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34")
+    other = ringleader(
+        "lab", "up", "--lab-name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34"
+    )
     assert other.returncode == 3
     assert "hosts 4 (asked for: 3)" in other.stderr and "--replace" in other.stderr
     assert [row.state for row in lab_hosts.status(lab)] == ["up"] * 4

@@ -155,7 +155,9 @@ def test_a_tree_under_two_overlays_is_there_read_only(tree, scratch_name, ringle
         lab = saved_state.load(scratch_name)
         done = ringleader("lab", "exec", "--lab-name", lab.name, "h1", "--", "touch", "/root/x")
         assert "Read-only file system" in done.stderr
-        done = ringleader("lab", "exec", "--lab-name", lab.name, "h1", "--", "ssh", lab.hosts[1].name, "uname -n")
+        done = ringleader(
+            "lab", "exec", "--lab-name", lab.name, "h1", "--", "ssh", lab.hosts[1].name, "uname -n"
+        )
         assert done.stdout == f"{lab.hosts[1].name}\n", done.stderr
     finally:
         ringleader("lab", "down", "--lab-name", scratch_name)

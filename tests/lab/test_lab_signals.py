@@ -63,7 +63,9 @@ def said(launcher, words, count):
 @pytest.mark.long
 def test_signals_reach_every_host_and_a_host_that_is_cut_off_cleans_up(lab, ringleader):
     far, mark = lab.hosts[1], f"ringleader-lab-{os.getpid()}"
-    key = ringleader("lab", "exec", "--lab-name", lab.name, far.name, sys.executable, "-c", KEY).stdout.strip()
+    key = ringleader(
+        "lab", "exec", "--lab-name", lab.name, far.name, sys.executable, "-c", KEY
+    ).stdout.strip()
     base = Path(f"/tmp/ringleader-{os.getuid()}")
     dead = base / "deadjob0123" / key  # what a job that was killed left on that host
     dead.mkdir(parents=True)

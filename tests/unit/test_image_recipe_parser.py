@@ -50,9 +50,9 @@ def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
 # --- faults -----------------------------------------------------------------------------------------------
 
 BAD = {
-    "too deep": (f"a = {'[' * 5000}", ("my.toml", "is no TOML: ", "")),
-    "too long a number": (f"a = {'9' * 5000}", ("my.toml", "is no TOML: ", "")),
-    "no TOML": ("name = \n", ("my.toml:1", "is no TOML: Invalid value", "")),
+    "too deep": (f"a = {'[' * 5000}", ("my.toml", "is not TOML: ", "")),
+    "too long a number": (f"a = {'9' * 5000}", ("my.toml", "is not TOML: ", "")),
+    "no TOML": ("name = \n", ("my.toml:1", "is not TOML: Invalid value", "")),
     "unknown key": ('bse = "debian:12"\n' + HEAD,
      ("my.toml:1 bse", "unknown block or key", "did you mean base? ")),
     "unknown block": (HEAD + "[toch]", ("my.toml:3 toch", "unknown block or key", "did you mean torch? ")),
@@ -92,7 +92,7 @@ BAD = {
     "no mirror": (HEAD + '[mirrors]\npip = "pypi.example.org"',
      ("my.toml:4 mirrors.pip", "'pypi.example.org' is not an http or https URL", "such as ")),
     "no such set": (HEAD + '[mirrors]\nset = "mars"',
-     ("my.toml:4 mirrors.set", "'mars' is no set of mirrors", "Known: cn")),
+     ("my.toml:4 mirrors.set", "'mars' is not a set of mirrors", "Known: cn")),
     "apt that cannot be": (HEAD + '[packages]\napt = ["gcc; id"]',
      ("my.toml:4 packages.apt", "'gcc; id' is not a Debian package", "such as ")),
     "pip's option": (HEAD + '[packages]\npip = ["--index-url=http://x"]',

@@ -155,7 +155,7 @@ RULES = [
     ((*POLICY, "managedBy"), "", "spec.runPolicy.managedBy", "not supported"),
     ((*GANG, "minAvailable"), -1, "spec.runPolicy.schedulingPolicy.minAvailable", "at least 0"),
     ((*GANG, "scheduleTimeoutSeconds"), "1", "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds",
-     "whole"),
+     "an integer"),
     ((*GANG, "minResources"), {"cpu": "much"}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", "500m"),
     ((*GANG, "minResources"), {"cpu": 0.5}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", '"0.5"'),
     (LAUNCHER, GONE, "spec.mpiReplicaSpecs[Launcher]", "missing"),

@@ -73,7 +73,7 @@ def test_an_old_spelling_works(words: str, argv: tuple[str, ...], name: str, val
 def test_every_hidden_spelling_is_called_above_and_in_no_help() -> None:
     called = {word for _, argv, _, _ in OLD for word in argv}
     for words, command in leaves(ringleader, ""):
-        text = full_help(click.Context(command, info_name=words))
+        text = full_help(click.Context(command, info_name=words, help_option_names=["-h", "--help"]))
         for option in command.params:
             for old in option.old if isinstance(option, Option) else ():
                 assert not re.search(rf"{re.escape(old)}(?![\w-])", text), (
@@ -85,7 +85,7 @@ def test_every_hidden_spelling_is_called_above_and_in_no_help() -> None:
 
 def test_json_is_an_option_everywhere_and_a_format_in_no_help() -> None:
     for words, command in leaves(ringleader, ""):
-        text = full_help(click.Context(command, info_name=words))
+        text = full_help(click.Context(command, info_name=words, help_option_names=["-h", "--help"]))
         assert not re.search(r"--format \S*json", text), words
 
 
