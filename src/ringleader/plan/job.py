@@ -258,6 +258,12 @@ class Job:
         of="scale cluster",
         **SECONDS,
     )
+    hang_seconds: float | None = option(
+        "After this time without a step (without output, where no steps are known), print what every rank "
+        "does and which one the others wait for; the job continues.",
+        of="scale",
+        **SECONDS,
+    )
     grace: float = option(
         "Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
         "[default: 30]",
