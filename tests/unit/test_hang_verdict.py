@@ -41,7 +41,7 @@ def waiting(number, **words):
 
 
 def verdict(*records, **words) -> Verdict:
-    return judge({one["rank"]: read_record(one) for one in records}, **words)
+    return judge({one["rank"]: one for one in records}, **words)
 
 
 BEFORE = [call(number) for number in range(1, 5)]
@@ -93,6 +93,11 @@ def test_another_type_is_another_shape_and_another_view_is_not(odd):
     entries = {**waiting(5), **({"dtypes": ["Double"]} if odd == "dtype" else other)}
     found = verdict(*(record(rank, *BEFORE, waiting(5)) for rank in (0, 1, 2)), record(3, *BEFORE, entries))
     assert found.kind == {"dtype": "shape", "size": "all arrived"}[odd]
+
+
+def test_a_mismatch_that_passed_is_named_although_ranks_hang_later():
+    found = verdict(record(0, call(4), waiting(5), size=2), record(1, call(4, size=9), waiting(5), size=2))
+    assert (found.kind, found.number) == ("shape", 4)
 
 
 def test_an_operation_whose_shapes_may_differ_has_no_other_shape():
@@ -148,9 +153,7 @@ def test_a_rank_that_ended_well_is_missing_only_after_a_wait():
 
 
 def test_a_rank_that_cannot_answer_is_missing_and_noted():
-    found = verdict(
-        *(record(rank, *BEFORE, waiting(5)) for rank in (0, 1, 2)), unread={3: "it did not answer in time"}
-    )
+    found = judge({**{rank: record(rank, *BEFORE, waiting(5)) for rank in (0, 1, 2)}, 3: None})
     assert found.ranks == (3,)
     assert found.notes == ("rank 3 told nothing of its collectives: it did not answer in time",)
 
@@ -232,12 +235,12 @@ def test_without_records_the_rank_elsewhere_is_named_and_not_accused():
 
 def test_ranks_that_count_themselves_otherwise_are_not_compared():
     records = [record(rank, *BEFORE, waiting(5)) for rank in (0, 2, 3)]
-    renamed = {(rank + 1) % 4: read_record(one) for rank, one in zip((0, 2, 3), records, strict=True)}
+    renamed = {(rank + 1) % 4: one for rank, one in zip((0, 2, 3), records, strict=True)}
     assert judge(renamed).kind == "none"
 
 
 def test_uncoupled_ranks_are_worlds_of_one():
-    alone = {rank: read_record(record(0, waiting(rank + 1), size=1)) for rank in range(3)}
+    alone = {rank: record(0, waiting(rank + 1), size=1) for rank in range(3)}
     assert judge(alone).kind == "none"
 
 
@@ -268,12 +271,8 @@ def test_records_of_any_shape_are_read_or_refused_and_judged():
         where[choose.choice(list(where))] = choose.choice(odd)
         if choose.random() < 0.2:
             del where[choose.choice(list(where))]
-        records = {rank: read_record(record(rank, *BEFORE, waiting(5))) for rank in (0, 2, 3)}
-        try:
-            records[1] = read_record(wrong)
-        except ValueError:
-            pass
-        str(judge(records, stacks={1: stack(1, 3)}))
+        records = {rank: record(rank, *BEFORE, waiting(5)) for rank in (0, 2, 3)}
+        str(judge({**records, 1: wrong}, stacks={1: stack(1, 3)}))
 
 
 def test_records_without_entries_say_that_a_rank_has_called_nothing():

@@ -101,7 +101,7 @@ def entry(number, *, at=0, sizes=((5,),), name="gloo:all_reduce", **more):
     """One entry as PyTorch 2.13's flight recorder dumps it (format 2.10)."""
     return {
         "frames": [
-            {"name": "all_reduce", "filename": "/v/lib/python3.11/site-packages/torch/distributed/c10d.py", "line": 9},
+            {"name": "all_reduce", "filename": "/v/lib/python3.11/site-packages/torch/c10d.py", "line": 9},
             {"name": "main", "filename": "/home/u/train.py", "line": 40},
         ],
         "record_id": number, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": number,
@@ -213,7 +213,7 @@ class Ras(threading.Thread):
         self.answers = answers
         self.heard = []
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.start()
 
     def run(self):

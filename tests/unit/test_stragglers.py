@@ -14,7 +14,7 @@ class Job:
 
     def __init__(self, own: dict[int, float], *, kind: str = "step", windows: int = 3) -> None:
         self.own, self.kind = own, kind
-        self.found = Stragglers(len(own), window=10.0, windows=windows)
+        self.found = Stragglers(window=10.0, windows=windows)
         self.totals = {rank: [0, 0.0, 0.0] for rank in own}
         self.now = 0.0
         self.named: list[int] = []
@@ -31,7 +31,7 @@ class Job:
                 total[2] += steps * (length - mine)
                 report = dict(zip(("steps", "step_seconds", "waiting_seconds"), total, strict=True))
                 extra = {"exchange_seconds": 0.0} if self.kind == "step" else {}
-                named = self.found.add(rank, {"kind": self.kind, **report, **extra}, self.now)
+                named = self.found.add(rank, {"kind": self.kind, **report, **extra}, self.now, len(self.own))
                 self.named += [one.rank for one in named]
 
 
@@ -71,7 +71,7 @@ def test_ranks_that_are_alike_are_not_named(own):
 
 def test_what_nobody_notices_is_not_named():
     """Twice as long, in a part of the step that is nothing."""
-    found = Stragglers(2, window=10.0, windows=1)
+    found = Stragglers(window=10.0, windows=1)
     named = []
     for second in range(1, 100):
         for rank, mine in ((0, 0.001), (1, 0.002)):
@@ -81,7 +81,7 @@ def test_what_nobody_notices_is_not_named():
                 "step_seconds": second,
                 "waiting_seconds": second * (1 - mine),
             }
-            named += found.add(rank, report, float(second))
+            named += found.add(rank, report, float(second), 2)
     assert named == []
 
 
@@ -97,7 +97,7 @@ def test_noise_names_nobody(seed):
 
 
 def test_a_window_waits_for_every_rank():
-    found = Stragglers(3, window=10.0, windows=1)
+    found = Stragglers(window=10.0, windows=1)
     for second in range(1, 100):
         for rank in (0, 1):
             report = {
@@ -106,7 +106,7 @@ def test_a_window_waits_for_every_rank():
                 "step_seconds": second,
                 "waiting_seconds": rank * second / 2,
             }
-            assert found.add(rank, report, float(second)) == []
+            assert found.add(rank, report, float(second), 3) == []
 
 
 def test_a_rank_that_another_process_took_over_counts_from_there():
@@ -121,4 +121,4 @@ def test_a_rank_that_another_process_took_over_counts_from_there():
     "wrong", [{}, {"steps": "x"}, {"steps": 1, "step_seconds": float("nan")}, {"steps": True}]
 )
 def test_reports_that_cannot_be_read_are_left_out(wrong):
-    assert Stragglers(1).add(0, {"kind": "step", **wrong}, 1.0) == []
+    assert Stragglers().add(0, {"kind": "step", **wrong}, 1.0, 1) == []

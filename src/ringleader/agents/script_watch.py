@@ -30,7 +30,7 @@ MOST_BYTES = 32 * 1024
 MOST_ENTRIES = 160
 FLIGHT_RECORDER = {"TORCH_FR_BUFFER_SIZE": "2000"}
 OLD_FLIGHT_RECORDER = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
-"""Collectives that PyTorch keeps. Its version 2.8 renamed the variable; both together are a warning."""
+"""Collectives that PyTorch keeps. Versions that know the first variable warn of the second."""
 OWN_NANOSECONDS = 10 * 10**9
 """Between two reports of how steps were spent: each reads all of the flight recorder."""
 MOST_STEPS = 1000

@@ -18,6 +18,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +33,7 @@ USUAL = 10.0
 _NAMES = "reduce broadcast all_reduce all_gather all_gather_base reduce_scatter reduce_scatter_base"
 SAME_SHAPE = frozenset(_NAMES.split())
 """Operations whose inputs have as many elements on every rank."""
+NOTHING = "no rank has waited unusually long for another: nothing shows that the job hangs"
 FURTHER = 20
 """How many numbers further the operation of the others is looked for, to see that only the order differs."""
 
@@ -160,53 +162,51 @@ def _collective(entry: Mapping[str, Any]) -> Collective | None:
 
 
 def judge(
-    records: Mapping[int, Record],
+    messages: Mapping[int, Mapping[str, Any] | None],
     *,
     stacks: Mapping[int, Stack] | None = None,
     ended: Mapping[int, str] | None = None,
     failed: Collection[int] = (),
-    unread: Mapping[int, str] | None = None,
     least: float | None = None,
 ) -> Verdict:
     """Return what follows from what ranks know.
 
-    ``stacks``: the first process of each rank. ``ended``: how ranks ended, ``killed by signal 9``;
-    ``failed``: those of them that failed, perhaps in their last collective. ``unread``: ranks that told
-    nothing that can be read, and why. ``least``: seconds from which a wait counts, where somebody has waited
-    for that already; ``None``: by what is usual in this job.
+    ``messages``: their records; ``None``: one that has process groups did not answer. ``stacks``: the first
+    process of each rank. ``ended``: how ranks ended, ``ended by SIGKILL``; ``failed``: those of them that
+    failed, perhaps in their last collective. ``least``: seconds from which a wait counts, where somebody has
+    waited for that already; ``None``: by what is usual in this job.
     """
-    stacks, ended, unread = stacks or {}, ended or {}, unread or {}
-    notes = tuple(
-        f"rank {rank} told nothing of its collectives: {why}" for rank, why in sorted(unread.items())
-    )
-    view = _View(_by_launcher(records), stacks, ended, frozenset(failed), frozenset(unread), least)
+    stacks, ended, records, unread = stacks or {}, ended or {}, dict[int, Record](), dict[int, str]()
+    for rank, message in messages.items():
+        try:
+            records[rank] = read_record(message or {"why": "it did not answer in time"})
+        except ValueError as error:
+            unread[rank] = str(error)
+    silent = sorted(unread.keys() - ended.keys())
+    notes = [f"rank {rank} told nothing of its collectives: {unread[rank]}" for rank in silent]
+    # Where the script counts its ranks otherwise than the launcher, or is a world of one, nothing compares.
+    worlds = {rank: record for rank, record in records.items() if record.size > 1}
+    is_alike = all(rank == record.rank for rank, record in worlds.items())
+    view = _View(worlds if is_alike else {}, stacks, ended, frozenset(failed), unread.keys(), least)
     found = view.verdict()
-    if found is None and not view.calls:
-        found = _by_stacks(stacks)
-    ras = next((record.ras for record in records.values() if record.ras), "")
-    lines = (*notes, *(["NCCL's RAS service reports:", *ras.splitlines()] if ras else []))
-    fields = {**vars(found or Verdict(kind="none", text=view.why_none())), "notes": lines}
-    return Verdict(**fields)
+    if found is None:
+        found = _by_stacks(stacks) if not view.calls else Verdict(kind="none", text=NOTHING)
+    if ras := next((record.ras for record in records.values() if record.ras), ""):
+        notes += ["NCCL's RAS service reports:", *ras.splitlines()]
+    return replace(found, notes=tuple(notes))
 
 
-def _by_launcher(records: Mapping[int, Record]) -> dict[int, Record]:
-    """Return records by rank where the script's ranks are the launcher's; else none can be compared."""
-    alike = {rank: record for rank, record in records.items() if record.rank == rank and record.size > 1}
-    return alike if len(alike) == sum(record.size > 1 for record in records.values()) else {}
-
-
-def _by_stacks(stacks: Mapping[int, Stack]) -> Verdict | None:
+def _by_stacks(stacks: Mapping[int, Stack]) -> Verdict:
     first, others = outlier(stacks)
     if not first:
-        return None
-    verb = "is" if len(first) == 1 else "are"
+        return Verdict(kind="none", text="no rank is elsewhere than most others")
     at = stacks[first[0]].at
-    return Verdict(
-        kind="elsewhere",
-        text=f"{ranks_named(first)} {verb} elsewhere than the others" + (f": {at}" if at else ""),
-        ranks=tuple(first),
-        waiting=tuple(others),
-    )
+    text = f"{ranks_named(first)} {_is(first)} elsewhere than the others" + (f": {at}" if at else "")
+    return Verdict(kind="elsewhere", text=text, ranks=tuple(first), waiting=tuple(others))
+
+
+def _is(ranks: Collection[int]) -> str:
+    return "is" if len(ranks) == 1 else "are"
 
 
 class _View:
@@ -217,15 +217,15 @@ class _View:
         records: Mapping[int, Record],
         stacks: Mapping[int, Stack],
         ended: Mapping[int, str],
-        failed: frozenset[int],
-        unread: frozenset[int],
+        failed: Collection[int],
+        unread: Collection[int],
         least: float | None,
     ) -> None:
         self._records, self._stacks, self._least = records, stacks, least
         self._ended, self._failed, self._unread = ended, failed, unread
         self.calls: dict[str, dict[int, dict[int, Collective]]] = {}
         """Group → rank → number → the operation; of several under one number (a batch) the first."""
-        self.pending: dict[int, list[Collective]] = {}
+        self._pending: dict[int, list[Collective]] = {}
         """Rank → what it waits in."""
         self._members: dict[str, set[int]] = {}
         for rank, record in records.items():
@@ -234,58 +234,39 @@ class _View:
             for call in record.collectives:
                 self.calls.setdefault(call.group, {}).setdefault(rank, {}).setdefault(call.number, call)
             waits = [call for call in record.collectives if not call.done]
-            if rank in failed and not waits:
-                waits = list(record.collectives[-1:])
-            self.pending[rank] = waits
-
-    def members(self, group: str) -> list[int]:
-        """Return the ranks of a group; where no rank says, those that have called something in it."""
-        return sorted(self._members.get(group) or self.calls.get(group, {}))
+            # Gloo's calls are over when they have failed, too.
+            self._pending[rank] = waits or list(record.collectives[-1:] if rank in failed else ())
 
     def verdict(self) -> Verdict | None:
         """Return the cause, the likeliest first."""
-        waits = sorted(
-            ((call.group, call.number) for calls in self.pending.values() for call in calls),
-            key=lambda place: place[1],
-        )
-        places = list(dict.fromkeys(waits))
-        for group, number in places:
-            if (found := self._disagreement(group, number)) is not None:
-                return found
-        missing = [found for group, number in places if (found := self._missing(group, number)) is not None]
-        free = [one for one in missing if not any(self.pending.get(rank) for rank in one.ranks)]
+        waits = {(call.group, call.number): None for calls in self._pending.values() for call in calls}
+        places = sorted(waits, key=lambda place: place[1])
+        for group in dict.fromkeys(group for group, _number in places):
+            numbers = sorted({number for calls in self.calls[group].values() for number in calls})
+            for number in numbers:
+                if (found := self._disagreement(group, number)) is not None:
+                    return found
+        missing = [found for place in places if (found := self._missing(*place)) is not None]
+        free = [one for one in missing if not any(self._pending.get(rank) for rank in one.ranks)]
         if missing:
             return max(free or missing, key=lambda one: one.seconds)
-        arrived = (self._all_arrived(group, number) for group, number in places)
-        return next((one for one in arrived if one is not None), None)
-
-    def why_none(self) -> str:
-        """Return what is said where nobody hangs."""
-        if not self._records:
-            return "no rank is elsewhere than the others"
-        return "no rank has waited unusually long for another: nothing shows that the job hangs"
+        return next((found for place in places if (found := self._all_arrived(*place)) is not None), None)
 
     def _at(self, group: str, number: int) -> dict[int, Collective]:
-        return {
-            rank: calls[number]
-            for rank, calls in sorted(self.calls.get(group, {}).items())
-            if number in calls
-        }
+        known = sorted(self.calls.get(group, {}).items())
+        return {rank: calls[number] for rank, calls in known if number in calls}
 
-    def _waited(self, group: str, calls: Mapping[int, Collective]) -> float:
+    def _waited(self, group: str, waiting: Mapping[int, Collective]) -> float:
         """Return how long ranks have waited in an operation; 0 where that is not long."""
-        waiting = [call for rank, call in calls.items() if call in self.pending.get(rank, ())]
-        seconds = max((call.age for call in waiting), default=0.0)
-        least = self._least if self._least is not None else max(LEAST_SECONDS, USUAL * self._usual(group))
-        return seconds if seconds >= least else 0.0
-
-    def _usual(self, group: str) -> float:
-        """Return the median time between two operations of a group that have ended."""
+        seconds = max((call.age for call in waiting.values()), default=0.0)
+        if self._least is not None:
+            return seconds if seconds >= self._least else 0.0
         gaps: list[float] = []
-        for calls in self.calls.get(group, {}).values():
+        for calls in self.calls[group].values():
             ages = sorted(call.age for call in calls.values() if call.done)
             gaps += [after - before for before, after in pairwise(ages)]
-        return statistics.median(gaps) if gaps else 0.0
+        usual = statistics.median(gaps) if gaps else 0.0
+        return seconds if seconds >= max(LEAST_SECONDS, USUAL * usual) else 0.0
 
     def _disagreement(self, group: str, number: int) -> Verdict | None:
         calls = self._at(group, number)
@@ -295,93 +276,84 @@ class _View:
         (most, count), (_, second) = kinds.most_common(2)
         odd = [rank for rank, call in calls.items() if call.what != most] if count > second else list(calls)
         others = [rank for rank in calls if rank not in odd]
+        # What each has called from here on: where all have called the same, only the order differs.
+        further = [
+            {call.what for at, call in self.calls[group][rank].items() if number <= at <= number + FURTHER}
+            for rank in calls
+        ]
         ops = {op for op, _shape in kinds}
-        kind = "shape" if len(ops) == 1 else "order" if self._is_order(group, number, calls) else "operation"
+        is_order = all(kinds.keys() <= known for known in further)
+        kind = "shape" if len(ops) == 1 else "order" if is_order else "operation"
         where = f"number {number} of {self._group(group)}"
-        who, have = ranks_named(odd), "has" if len(odd) == 1 else "have"
+        who = f"{ranks_named(odd)} {'has' if len(odd) == 1 else 'have'} called"
         than = "than the others" if others else "than each other"
         text = {
-            "shape": f"{who} {have} called {next(iter(ops))} {where} with another shape {than}",
-            "order": f"{who} {have} called operations in another order {than}, from {where} on",
-            "operation": f"{who} {have} called another operation {than} as {where}: one is missing, or extra",
+            "shape": f"{who} {next(iter(ops))} {where} with another shape {than}",
+            "order": f"{who} operations in another order {than}, from {where} on",
+            "operation": f"{who} another operation {than} as {where}: one is missing, or one too many",
         }[kind]
-        return Verdict(
-            kind=kind,
-            text=text,
-            ranks=tuple(odd),
-            waiting=tuple(others),
-            operation=calls[(others or odd)[0]].op,
-            number=number,
-            group=self._group(group),
-            seconds=max(call.age for call in calls.values()),
-            places=tuple(self._places((*odd, *others), calls)),
-        )
-
-    def _is_order(self, group: str, number: int, calls: Mapping[int, Collective]) -> bool:
-        """Say whether ranks that disagree call each other's operation later: only the order differs."""
-        kinds = {call.what for call in calls.values()}
-        later = [
-            {call.what for at, call in self.calls[group][rank].items() if number < at <= number + FURTHER}
-            | {mine.what}
-            for rank, mine in calls.items()
-        ]
-        return all(kinds <= known for known in later)
+        return self._verdict(kind, text, (group, number), odd, others, max(c.age for c in calls.values()))
 
     def _missing(self, group: str, number: int) -> Verdict | None:
         calls = self._at(group, number)
+        known = {*self._records, *self._ended, *self._unread}
         # A rank whose oldest entries are gone has been there.
         absent = [
             rank
-            for rank in self.members(group)
-            if rank not in calls and max(self.calls[group].get(rank, {0: None})) < number
+            for rank in self._ranks_of(group)
+            if rank in known and rank not in calls and max(self.calls[group].get(rank, (0,))) < number
         ]
-        known = [
-            rank for rank in absent if rank in self._records or rank in self._ended or rank in self._unread
-        ]
-        failed = [rank for rank in known if rank in self._failed]
-        seconds = self._waited(group, calls)
-        if not known or not (seconds or failed):
+        waiting = {rank: call for rank, call in calls.items() if call in self._pending.get(rank, ())}
+        failed = [rank for rank in absent if rank in self._failed]
+        seconds = self._waited(group, waiting)
+        if not absent or not (seconds or failed):
             return None
-        waiting = [rank for rank, call in calls.items() if call in self.pending.get(rank, ())]
-        first, op = failed or known, calls[waiting[0]].op
+        first = failed or absent
         how = f" ({self._ended[first[0]]})" if first[0] in self._ended else ""
-        text = (
-            f"{ranks_named(first)}{how} {'is' if len(first) == 1 else 'are'} missing: {ranks_named(waiting)} "
-        )
-        text += f"{'waits' if len(waiting) == 1 else 'wait'} in {op} number {number} of {self._group(group)}"
-        return Verdict(
-            kind="missing",
-            text=text + (f", for {seconds:.0f} s now" if seconds else ""),
-            ranks=tuple(first),
-            waiting=tuple(waiting),
-            operation=op,
-            number=number,
-            group=self._group(group),
-            seconds=seconds,
-            places=tuple(self._places((*first, *waiting), calls)),
-        )
+        text = f"{ranks_named(first)}{how} {_is(first)} missing: {ranks_named(waiting)} "
+        text += f"{'waits' if len(waiting) == 1 else 'wait'} in {next(iter(waiting.values())).op} "
+        text += f"number {number} of {self._group(group)}" + (f", for {seconds:.0f} s now" if seconds else "")
+        return self._verdict("missing", text, (group, number), first, list(waiting), seconds)
 
     def _all_arrived(self, group: str, number: int) -> Verdict | None:
         calls = self._at(group, number)
-        seconds = self._waited(group, calls)
-        if not seconds or set(self.members(group)) - set(calls) or all(call.done for call in calls.values()):
+        waiting = {rank: call for rank, call in calls.items() if not call.done}
+        seconds = self._waited(group, waiting)
+        if not seconds or set(self._ranks_of(group)) - calls.keys():
             return None
-        op = next(iter(calls.values())).op
+        text = f"{ranks_named(calls)} are all in {next(iter(calls.values())).op} number {number} of "
+        text += f"{self._group(group)}, for {seconds:.0f} s now: none is missing, so look at the network"
+        return self._verdict("all arrived", text, (group, number), [], list(calls), seconds)
+
+    def _verdict(
+        self,
+        kind: str,
+        text: str,
+        place: tuple[str, int],
+        ranks: list[int],
+        waiting: list[int],
+        seconds: float,
+    ) -> Verdict:
+        calls = self._at(*place)
         return Verdict(
-            kind="all arrived",
-            text=f"all of {ranks_named(calls)} are in {op} number {number} of {self._group(group)} for "
-            f"{seconds:.0f} s: none is missing, so look at the network between them",
-            waiting=tuple(calls),
-            operation=op,
-            number=number,
-            group=self._group(group),
+            kind=kind,
+            text=text,
+            ranks=tuple(ranks),
+            waiting=tuple(waiting),
+            operation=next(calls[rank].op for rank in (*waiting, *ranks) if rank in calls),
+            number=place[1],
+            group=self._group(place[0]),
             seconds=seconds,
-            places=tuple(self._places(list(calls), calls)),
+            places=tuple(self._places((*ranks, *waiting), calls)),
         )
+
+    def _ranks_of(self, group: str) -> list[int]:
+        """Return the ranks of a group; where none says, those that have called something in it."""
+        return sorted(self._members.get(group) or self.calls.get(group, {}))
 
     def _group(self, name: str) -> str:
         """Return ``the default group``, or ``group 3 (ranks 0, 1)``."""
-        ranks = self.members(name)
+        ranks = self._ranks_of(name)
         size = max((record.size for record in self._records.values()), default=0)
         return "the default group" if len(ranks) == size else f"group {name} ({ranks_named(ranks)})"
 
@@ -389,27 +361,21 @@ class _View:
         """Yield where ranks are, those at one place together."""
         found: dict[str, list[int]] = {}
         for rank in ranks:
-            call, stack = calls.get(rank), self._stacks.get(rank)
-            at = (call.at if call is not None else None) or (stack.at if stack is not None else None)
+            stack, last = self._stacks.get(rank), self._records.get(rank)
+            call = calls.get(rank) or next(iter(self._pending.get(rank, ())), None)
+            at = (call.at if call else None) or (stack.at if stack else None) or "a line that is not known"
             if call is not None:
-                text = f"in {call} at {at or 'a line that is not known'}"
+                number = "" if rank in calls else f", number {call.number} of {self._group(call.group)},"
+                text = f"in {call}{number} at {at}"
             elif rank in self._ended:
                 text = self._ended[rank]
-            elif other := self.pending.get(rank):
-                text = f"in {self._named(other[0])}, at {other[0].at or at}"
             else:
-                text = f"at {at or 'a line that is not known'}{self._last(rank)}"
+                text = f"at {at}; it has called no collective yet"
+                if last is not None and last.collectives:
+                    call = last.collectives[-1]
+                    text = f"at {at}; its last collective was {call}, number {call.number} of "
+                    text += f"{self._group(call.group)}, {call.age:.0f} s ago"
             found.setdefault(text, []).append(rank)
-        for text, at_it in found.items():
-            verb = "" if at_it[0] in self._ended else "is " if len(at_it) == 1 else "are "
-            yield f"{ranks_named(at_it)} {verb}{text}"
-
-    def _last(self, rank: int) -> str:
-        record = self._records.get(rank)
-        if record is None or not record.collectives:
-            return "; it has called no collective yet"
-        last = record.collectives[-1]
-        return f"; its last collective was {self._named(last)}, {last.age:.0f} s ago"
-
-    def _named(self, call: Collective) -> str:
-        return f"{call}, number {call.number} of {self._group(call.group)}"
+        for text, there in found.items():
+            verb = "" if text in self._ended.values() else f"{_is(there)} "
+            yield f"{ranks_named(there)} {verb}{text}"

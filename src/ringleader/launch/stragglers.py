@@ -42,8 +42,8 @@ class Straggler:
     def text(self, named: str) -> str:
         """Return a line. ``named``: ``rank 3 (h2)``."""
         return (
-            f"{named} is slow: of each step of {_time(self.step_seconds)}, {_time(self.own_seconds)} are its own "
-            f"work, {self.score:.1f} times the median rank's ({_time(self.median_seconds)}): the others wait"
+            f"{named} is slow: of each step of {_time(self.step_seconds)}, {_time(self.own_seconds)} are its "
+            f"own work, {self.score:.1f} times the median rank's ({_time(self.median_seconds)}): the others wait"
         )
 
 
@@ -71,9 +71,9 @@ def _counts(report: Mapping[str, Any]) -> _Counts:
 class Stragglers:
     """Takes ranks' reports, and names those that are slow."""
 
-    def __init__(self, ranks: int, *, window: float = WINDOW_SECONDS, windows: int = WINDOWS) -> None:
-        """``ranks``: of the job; a window counts only where all have reported."""
-        self._ranks, self._window, self._windows = ranks, window, windows
+    def __init__(self, *, window: float = WINDOW_SECONDS, windows: int = WINDOWS) -> None:
+        """Begin without a report. ``windows``: how many in a row a rank is slow before it is named."""
+        self._window, self._windows = window, windows
         self._before: dict[int, _Counts] = {}
         self._now: dict[int, _Counts] = {}
         self._fresh: set[int] = set()
@@ -84,8 +84,11 @@ class Stragglers:
         self.found: dict[int, Straggler] = {}
         """Ranks that have been named, as they were last."""
 
-    def add(self, rank: int, report: Mapping[str, Any], now: float) -> list[Straggler]:
-        """Take a report that came at ``now``; return the ranks that it makes known as slow, each once."""
+    def add(self, rank: int, report: Mapping[str, Any], now: float, ranks: int) -> list[Straggler]:
+        """Take a report that came at ``now``; return the ranks that it makes known as slow, each once.
+
+        ``ranks``: how many run: a window counts only if all of them have reported in it.
+        """
         try:
             counts = _counts(report)
         except ValueError:
@@ -96,21 +99,23 @@ class Stragglers:
         self._now[rank] = counts
         self._fresh.add(rank)
         self._since = now if self._since is None else self._since
-        if now - self._since < self._window or len(self._fresh) < self._ranks:
+        if now - self._since < self._window or len(self._fresh) < ranks:
             return []
         return self._close(now)
 
     def _close(self, now: float) -> list[Straggler]:
         """End a window."""
         own, step = dict[int, float](), dict[int, float]()
-        for rank, counts in self._now.items():
+        for rank in self._fresh:
+            counts = self._now[rank]
             steps = counts.steps - self._before[rank].steps
             if steps > 0:
                 own[rank] = (counts.own - self._before[rank].own) / steps
                 step[rank] = (counts.seconds - self._before[rank].seconds) / steps
+        is_whole = len(own) == len(self._fresh) > 1
         self._before, self._since = dict(self._now), now
         self._fresh.clear()
-        if len(own) < max(2, self._ranks):
+        if not is_whole:
             return []
         median = statistics.median_low(own.values())
         self.scores = {rank: mine / median if median > 0 else 1.0 for rank, mine in own.items()}

@@ -153,8 +153,8 @@ class Meter:
             self._warn(what + "ringleader.progress(samples=batch_size) on every rank after each step")
         elif self._began is not None:
             self._warn(
-                f"no step and no rate has been heard of in {self._now() - self._began:.0f} s: without any, the "
-                f"wall clock of whole runs is measured, start included; for a rate, {WAYS}"
+                f"no step and no rate has been heard of in {self._now() - self._began:.0f} s: without any, "
+                f"whole runs are measured by the wall clock, start included; for a rate, {WAYS}"
             )
 
     def _keep(

@@ -82,7 +82,6 @@ class Session(Generic[Rank]):
         """When something is due, by the session's clock: ``is_due`` says so, once."""
         self.hang: Verdict | None = None
         """What was said last of ranks that wait for each other."""
-        self.size = size
         self.stragglers: Stragglers | None = None
         """Those that report how they spend a step."""
         self._stops_after_stacks = False
@@ -227,54 +226,36 @@ class Session(Generic[Rank]):
 
     def _explain(self) -> None:
         """Say which rank the others wait for; show the stacks, too, unless a rank has failed."""
-        from ringleader.launch.hang_verdict import judge, read_record
-        from ringleader.launch.python_stacks import Stack, groups, stacks_of, text_of
+        from ringleader.launch.hang_verdict import judge
+        from ringleader.launch.python_stacks import groups, stacks_of, text_of
 
-        records, unread, stacks = dict[int, Any](), dict[int, str](), list[Stack]()
-        for state in self.ranks.values():
-            stacks += stacks_of(state.rank, state.pythons)
-            if state.record is not None:
-                try:
-                    records[state.rank] = read_record(state.record)
-                except ValueError as error:
-                    unread[state.rank] = str(error)
-            elif state.has_groups and state.end is None:
-                unread[state.rank] = "it did not answer in time"
-        ended = {state.rank: how for state in self.ranks.values() if (how := state.how_it_ended)}
-        failed = {state.rank for state in self.ranks.values() if state.has_failed}
+        states = self.ranks.values()
+        stacks = [stack for state in states for stack in stacks_of(state.rank, state.pythons)]
+        # In an elastic job another may have taken the place of one that has ended.
+        alive = {state.rank for state in states if not state.how_it_ended}
+        over = [state for state in states if state.rank not in alive]
+        failed = {state.rank for state in over if state.has_failed}
         self.hang = judge(
-            records,
+            {state.rank: state.record for state in states if state.record or state.has_groups},
             stacks={stack.rank: stack for stack in stacks if stack.is_first},
-            ended={rank: how for rank, how in ended.items() if rank in failed or not self._runs(rank)},
-            failed={rank for rank in failed if not self._runs(rank)},
-            unread=unread,
+            ended={state.rank: state.how_it_ended for state in over},
+            failed=failed,
             least=self._least_wait,
         )
+        if len(alive | failed) > 1 and (self.hang.accuses or not failed):
+            self.listener.warning(str(self.hang))
         if failed:
-            if self.hang.accuses:
-                self.listener.warning(str(self.hang))
             return
-        for state in self.ranks.values():
-            self._name_mute(state)
-        names = {state.rank: state.name for state in self.ranks.values()}
-        texts = [text_of(found, listed(names[stack.rank] for stack in found)) for found in groups(stacks)]
-        if len(names) > 1 or self.hang.accuses:
-            texts = [str(self.hang), *texts]
-        for text in texts:
-            self.listener.warning(text)
-
-    def _runs(self, rank: int) -> bool:
-        """Say whether somebody runs as this rank: in an elastic job another may have taken its place."""
-        return any(state.rank == rank and not state.how_it_ended for state in self.ranks.values())
-
-    def _name_mute(self, state: Rank) -> None:
-        """Name processes of a rank that write no stack."""
-        for process in state.mute:
-            where = f" in {process['waits_in']}" if process["waits_in"] else ""
-            self.listener.warning(
-                f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
-                f"its state is {process['state']}{where}"
-            )
+        for state in states:
+            for process in state.mute:
+                where = f" in {process['waits_in']}" if process["waits_in"] else ""
+                self.listener.warning(
+                    f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
+                    f"its state is {process['state']}{where}"
+                )
+        names = {state.rank: state.name for state in states}
+        for found in groups(stacks):
+            self.listener.warning(text_of(found, listed(names[stack.rank] for stack in found)))
 
     def slow_ranks(self) -> tuple[Straggler, ...]:
         """Return the ranks that were slow for long, by rank."""
@@ -373,11 +354,10 @@ class Session(Generic[Rank]):
         if self.stragglers is None:
             from ringleader.launch.stragglers import Stragglers
 
-            self.stragglers = Stragglers(self.size)
-        for found in self.stragglers.add(state.rank, report, self.clock()):
-            self.listener.warning(
-                found.text(state.name if found.rank == state.rank else f"rank {found.rank}")
-            )
+            self.stragglers = Stragglers()
+        names = {state.rank: state.name for state in self.running()}
+        for found in self.stragglers.add(state.rank, report, self.clock(), len(names)):
+            self.listener.warning(found.text(names[found.rank]))
 
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""
