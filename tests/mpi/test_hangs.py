@@ -1,4 +1,4 @@
-"""Jobs of plain `torch.distributed` that hang in five ways, and jobs that don't; rates and stragglers of such jobs."""
+"""Jobs of plain `torch.distributed`: hangs of five kinds, healthy ones, rates and stragglers."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_ranks_that_disagree_are_named_with_both_lines(workplace, python, how, r
 
 
 def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
-    outcome, heard = hang(workplace, python, "stops", 2, 1)
+    _, heard = hang(workplace, python, "stops", 2, 1)
     said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
     assert said and "rank 1 told nothing of its collectives: it did not answer in time" in said[0], (
         heard.warnings
@@ -151,7 +151,7 @@ def test_healthy_ranks_are_not_accused(workplace, python, ranks):
         launcher.send_signal(signal.SIGQUIT)
         while b"nothing shows that the job hangs" not in (line := launcher.stderr.readline()):
             assert line and b"is missing" not in line and b"another" not in line
-    out, err = launcher.communicate(timeout=120)
+    _, err = launcher.communicate(timeout=120)
     assert launcher.returncode == 124, err
     found = json.loads((workplace.tmp / "out").read_text())
     assert found["hang"]["kind"] == "none" and found["hang"]["ranks"] == []

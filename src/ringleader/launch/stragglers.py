@@ -41,10 +41,9 @@ class Straggler:
 
     def text(self, named: str) -> str:
         """Return a line. ``named``: ``rank 3 (h2)``."""
-        return (
-            f"{named} is slow: of each step of {_time(self.step_seconds)}, {_time(self.own_seconds)} are its "
-            f"own work, {self.score:.1f} times the median rank's ({_time(self.median_seconds)}): the others wait"
-        )
+        own, median = _time(self.own_seconds), _time(self.median_seconds)
+        text = f"{named} is slow: of each step of {_time(self.step_seconds)}, {own} are its own work, "
+        return f"{text}{self.score:.1f} times the median rank's ({median}): the others wait"
 
 
 def _time(seconds: float) -> str:
