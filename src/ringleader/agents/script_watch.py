@@ -1,7 +1,7 @@
 """What a rank's Python reports of a script that reports nothing itself: its steps and its collectives.
 
 ``python_startup/sitecustomize.py`` loads this file by its path once the script imports one of the modules
-that are watched, so it needs the standard library alone. Nothing here changes what the script computes, and
+that are watched, so it needs the standard library of Python 3.8 alone. Nothing here changes what the script computes, and
 none of its errors reaches the script.
 
 Steps are counted by PyTorch's hooks of all optimizers, by Keras' callbacks and optimizers, and by optax
@@ -22,14 +22,13 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from contextlib import suppress
 from typing import Any
 
 MOST_BYTES = 32 * 1024
 """Bytes of a record, half of what a pipe takes at once: the lines of others must not come in between."""
 MOST_ENTRIES = 160
-FLIGHT_RECORDER = {"TORCH_FR_BUFFER_SIZE": "2000"}
-OLD_FLIGHT_RECORDER = {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"}
+BUFFER_SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Collectives that PyTorch keeps. Versions that know the first variable warn of the second."""
 OWN_NANOSECONDS = 10 * 10**9
 """Between two reports of how steps were spent: each reads all of the flight recorder."""
@@ -46,10 +45,32 @@ RAS_SECONDS = 1.0
 RAS_SINCE = (2, 28, 7)
 
 
+def nothing(*_arguments: object) -> None:
+    """Do nothing."""
+
+
+def around(
+    owner: Any, name: str, *, before: Callable[..., object] = nothing, after: Callable[..., object] = nothing
+) -> None:
+    """Have a function call others before and after it with its positional arguments; theirs are no errors."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def watched(*arguments: Any, **words: Any) -> Any:
+        with suppress(Exception):
+            before(*arguments)
+        found = function(*arguments, **words)
+        with suppress(Exception):
+            after(*arguments)
+        return found
+
+    setattr(owner, name, watched)
+
+
 class Steps:
     """Counts steps by several counters at once; of those that count the same steps the farthest counts."""
 
-    def __init__(self, at: Callable[[int, str], object], begins: Callable[[], object] = bool) -> None:
+    def __init__(self, at: Callable[[int, str], object], begins: Callable[[], object] = nothing) -> None:
         """``at(steps, by)`` hears each new number of steps, ``begins()`` when optimizers begin a step."""
         self._at, self._begins = at, begins
         self._counts: dict[str, int] = {}
@@ -85,13 +106,14 @@ class Watch:
 
     def __init__(self, progress: Any, write: Callable[[bytes], object], status_file: str) -> None:
         """``progress``: the module `training_progress`. ``write`` writes a line to the report pipe."""
-        self._progress, self._write, self._status_file = progress, write, status_file
+        self._write, self._status_file = write, status_file
         self.steps = Steps(lambda steps, by: progress.start().at(steps, by), self._step_begins)
         self._listens = False
+        self._first = 0
         self._begun: deque[int] = deque(maxlen=MOST_STEPS)
         """When steps of optimizers began, in Unix time (ns)."""
         self._next = 0
-        self._spent = [0, 0.0, 0.0]
+        self._spent = (0, 0.0, 0.0)
         """Steps, their seconds, and those of them in which this rank waited, since the start."""
         self._iterations: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -102,13 +124,18 @@ class Watch:
             module.register_optimizer_step_pre_hook(self.steps.before_torch)
             module.register_optimizer_step_post_hook(self.steps.after_torch)
         elif name == "torch.distributed.distributed_c10d":
-            self._watch_groups(module)
+            begin = module.init_process_group
+            around(module, "init_process_group", before=self.listen)
+            package = sys.modules.get("torch.distributed")
+            if package is not None and vars(package).get("init_process_group") is begin:
+                vars(package)["init_process_group"] = module.init_process_group
         elif name == "keras.src.callbacks.callback_list":
-            self._watch_fit(module.CallbackList)
+            around(module.CallbackList, "on_train_batch_begin", before=self._batch_begins)
+            around(module.CallbackList, "on_train_batch_end", before=self._batch_ends)
         elif name == "keras.src.optimizers.base_optimizer":
-            self._watch_apply(module.BaseOptimizer)
+            around(module.BaseOptimizer, "apply", after=self._applied)
         elif name == "optax._src.update":
-            self._watch_updates(module)
+            around(module, "apply_updates", before=self._updates)
 
     def report(self, kind: str, **words: object) -> None:
         """Write a report."""
@@ -116,44 +143,26 @@ class Watch:
 
     # --- steps --------------------------------------------------------------------------------------------
 
-    def _watch_fit(self, callbacks: Any) -> None:
+    def _batch_begins(self, _callbacks: object, batch: int, *_arguments: object) -> None:
+        self._first = batch
+
+    def _batch_ends(self, _callbacks: object, batch: int, *_arguments: object) -> None:
         """Count the batches of ``Model.fit``: with ``steps_per_execution`` several at a time."""
-        began, ended = callbacks.on_train_batch_begin, callbacks.on_train_batch_end
-        first = 0
+        self.steps.add("keras", max(1, batch - self._first + 1))
 
-        @functools.wraps(began)
-        def on_train_batch_begin(self: Any, batch: int, *arguments: Any, **words: Any) -> Any:
-            nonlocal first
-            first = batch
-            return began(self, batch, *arguments, **words)
-
-        @functools.wraps(ended)
-        def on_train_batch_end(self: Any, batch: int, *arguments: Any, **words: Any) -> Any:
-            count("keras", max(1, batch - first + 1))
-            return ended(self, batch, *arguments, **words)
-
-        count = self.steps.add
-        callbacks.on_train_batch_begin, callbacks.on_train_batch_end = (
-            on_train_batch_begin,
-            on_train_batch_end,
-        )
-
-    def _watch_apply(self, optimizer: Any) -> None:
+    def _applied(self, optimizer: Any, *_arguments: object) -> None:
         """Count the calls of a Keras optimizer; one that TensorFlow has compiled counts by itself."""
-        apply = optimizer.apply
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is not None and not tensorflow.executing_eagerly():
+            self._poll(optimizer)
+        elif "jax" not in type(optimizer.iterations.value).__module__:
+            self.steps.add("keras.optimizers", 1)
 
-        @functools.wraps(apply)
-        def watched(self: Any, *arguments: Any, **words: Any) -> Any:
-            found = apply(self, *arguments, **words)
-            tensorflow = sys.modules.get("tensorflow")
-            if tensorflow is not None and not tensorflow.executing_eagerly():
-                watch._poll(self)
-            elif "jax" not in type(getattr(self.iterations, "value", None)).__module__:
-                watch.steps.add("keras.optimizers", 1)
-            return found
-
-        watch = self
-        optimizer.apply = watched
+    def _updates(self, _parameters: object, updates: object) -> None:
+        """Count the calls of ``optax.apply_updates`` outside ``jax.jit``, which calls it once."""
+        jax = sys.modules["jax"]
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(updates)):
+            self.steps.add("optax", 1)
 
     def _poll(self, optimizer: Any) -> None:
         if not self._iterations:
@@ -173,20 +182,6 @@ class Watch:
             except Exception:  # a variable of a graph, or of another place: it says nothing
                 return
 
-    def _watch_updates(self, update: Any) -> None:
-        """Count the calls of ``optax.apply_updates`` outside ``jax.jit``, which calls it once."""
-        apply = update.apply_updates
-
-        @functools.wraps(apply)
-        def apply_updates(params: Any, updates: Any) -> Any:
-            jax = sys.modules["jax"]
-            if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(updates)):
-                steps.add("optax", 1)
-            return apply(params, updates)
-
-        steps = self.steps
-        update.apply_updates = apply_updates
-
     def _step_begins(self) -> None:
         """Note the time, and report now and then how steps were spent."""
         if not self._listens:
@@ -203,37 +198,26 @@ class Watch:
                 self._next = 1 << 63
                 return
             if found[0]:
-                self._spent = [before + more for before, more in zip(self._spent, found, strict=True)]
-                names = ("steps", "step_seconds", "waiting_seconds")
-                self.report("own", **dict(zip(names, self._spent, strict=True)))
+                steps, seconds, waiting = self._spent
+                self._spent = steps, seconds, waiting = (
+                    steps + found[0],
+                    seconds + found[1],
+                    waiting + found[2],
+                )
+                self.report("own", steps=steps, step_seconds=seconds, waiting_seconds=waiting)
             self._begun.clear()
             self._begun.append(now)
         self._next = now + OWN_NANOSECONDS
 
     # --- collectives --------------------------------------------------------------------------------------
 
-    def _watch_groups(self, c10d: Any) -> None:
-        """Have a thread ready to report collectives once the script has process groups."""
-        begin = c10d.init_process_group
-
-        @functools.wraps(begin)
-        def init_process_group(*arguments: Any, **words: Any) -> Any:
-            watch.listen()
-            return begin(*arguments, **words)
-
-        watch = self
-        for module in (c10d, sys.modules.get("torch.distributed")):
-            if getattr(module, "init_process_group", None) is begin:
-                module.init_process_group = init_process_group
-
-    def listen(self) -> None:
-        """Begin to answer the agent."""
+    def listen(self, *_arguments: object) -> None:
+        """Have a thread ready to report collectives: the script is about to make process groups."""
         if self._listens or not self._status_file:
             return
         self._listens = True
-        new = hasattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace")
-        for name, value in (FLIGHT_RECORDER if new else OLD_FLIGHT_RECORDER).items():
-            os.environ.setdefault(name, value)
+        is_new = hasattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace")
+        os.environ.setdefault(BUFFER_SIZE[not is_new], "2000")
         try:
             path = f"{self._status_file}.{os.getpid()}.ask"
             os.mkfifo(path, 0o600)
@@ -314,7 +298,7 @@ def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[
         if not entry.get("is_p2p")
     ]
     steps, seconds, waiting = 0, 0.0, 0.0
-    for begin, end in pairwise(begun):
+    for begin, end in zip(begun, begun[1:]):  # noqa: B905, RUF007 - Python 3.8 has neither
         inside = [call for call in calls if begin < call[0] < end]
         large = [number for number, (_at, is_large) in enumerate(inside) if is_large]
         if large:
