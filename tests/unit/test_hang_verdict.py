@@ -68,8 +68,8 @@ def test_a_rank_that_leaves_out_a_collective_is_missing():
         "rank 1 is missing: ranks 0, 2, 3 wait in all_reduce number 5 of the default group, for 60 s now"
     )
     assert found.places == (
-        "rank 1 is at train.py:33 in load; its last collective was all_reduce of [8], number 4 of the default "
-        "group, 66 s ago",
+        "rank 1 is at train.py:33 in load; its last collective was all_reduce of [8], number 4 of the "
+        "default group, 66 s ago",
         "ranks 0, 2, 3 are in all_reduce of [8] at train.py:40 in main",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import pickle
 import socket
@@ -77,11 +78,11 @@ def test_of_counters_of_the_same_steps_the_farthest_counts():
 
 def test_pytorchs_hooks_count_real_optimizers():
     torch = pytest.importorskip("torch")
-    counted = Counted()
+    module, counted = importlib.import_module("torch.optim.optimizer"), Counted()
     weight = torch.nn.Parameter(torch.ones(3))
     hooks = [
-        torch.optim.optimizer.register_optimizer_step_pre_hook(counted.watch.before_torch),
-        torch.optim.optimizer.register_optimizer_step_post_hook(counted.watch.after_torch),
+        module.register_optimizer_step_pre_hook(counted.watch.before_torch),
+        module.register_optimizer_step_post_hook(counted.watch.after_torch),
     ]
     try:
         optimizer = torch.optim.SGD([weight], lr=0.1)

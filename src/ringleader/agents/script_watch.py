@@ -1,8 +1,8 @@
 """What a rank's Python reports of a script that reports nothing itself: its steps and its collectives.
 
 ``python_startup/sitecustomize.py`` loads this file by its path once the script imports one of the modules
-that are watched, so it needs the standard library of Python 3.8 alone. Nothing here changes what the script computes, and
-none of its errors reaches the script.
+that are watched, so it needs the standard library of Python 3.8 alone. Nothing here changes what the
+script computes, and none of its errors reaches the script.
 
 Steps are counted by PyTorch's hooks of all optimizers, by Keras' callbacks and optimizers, and by optax
 where it is not compiled. Collectives are those of PyTorch's flight recorder, which Gloo and NCCL both fill;

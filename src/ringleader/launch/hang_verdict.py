@@ -143,14 +143,14 @@ def _collective(entry: Mapping[str, Any]) -> Collective | None:
     if not is_number or not isinstance(entry.get("op"), str) or not isinstance(sizes, list):
         return None
     try:
-        counts = [math.prod(size) for size in sizes]
+        shape = ", ".join(map(str, (*(math.prod(size) for size in sizes), *dtypes)))
     except TypeError:
         return None
     return Collective(
         group=str(entry.get("group", "")),
         number=int(str(number)),
         op=entry["op"][:60],
-        shape=", ".join(map(str, (*counts, *dtypes))),
+        shape=shape,
         sizes=listed((str(size).replace(" ", "") for size in sizes), 3),
         done=bool(entry.get("done")),
         age=max(0.0, float(str(age))),
@@ -308,7 +308,7 @@ class _View:
         seconds = self._waited(group, waiting)
         if not absent or not (seconds or failed):
             return None
-        first = failed or absent
+        first = failed or [rank for rank in absent if not self._pending.get(rank)] or absent
         how = f" ({self._ended[first[0]]})" if first[0] in self._ended else ""
         text = f"{ranks_named(first)}{how} {_is(first)} missing: {ranks_named(waiting)} "
         text += f"{'waits' if len(waiting) == 1 else 'wait'} in {next(iter(waiting.values())).op} "
