@@ -15,16 +15,16 @@ STUCK = 60.0
 """Seconds that a hanging rank has waited."""
 
 
-def call(number, op="all_reduce", size=8, *, line=40, done=True, age=None, group="0", dtype="Float", **more):
+def call(number, op="all_reduce", size=8, *, done=True, age=None, group="0", dtype="Float", **more):
     """One entry of a record; by default one second apart, the last one a minute ago."""
     age = STUCK + 10 - number if age is None else age
     return {
         "group": group, "backend": "gloo", "op": op, "seq": number, "p2p": False, "sizes": [[size]],
-        "dtypes": [dtype], "done": done, "age": age, "at": [SCRIPT, line, "main"], **more,
+        "dtypes": [dtype], "done": done, "age": age, **more,
     }  # fmt: skip
 
 
-def record(rank, *entries, size=4, groups=None):
+def record(rank, *entries, size=4, groups=None, at=None):
     groups = {"0": list(range(size)), **(groups or {})}
     return {
         "kind": "collectives",
@@ -33,6 +33,7 @@ def record(rank, *entries, size=4, groups=None):
         "size": size,
         "groups": groups,
         "entries": list(entries),
+        "at": at,
     }
 
 
@@ -41,7 +42,8 @@ def waiting(number, **words):
 
 
 def verdict(*records, **words) -> Verdict:
-    return judge({one["rank"]: one for one in records}, **words)
+    stacks = {one["rank"]: stack(one["rank"], 40, "main") for one in records} | words.pop("stacks", {})
+    return judge({one["rank"]: one for one in records}, stacks=stacks, **words)
 
 
 BEFORE = [call(number) for number in range(1, 5)]
@@ -77,7 +79,7 @@ def test_a_rank_that_leaves_out_a_collective_is_missing():
 def test_a_rank_with_another_shape_is_named_with_both():
     found = verdict(
         *(record(rank, *BEFORE, waiting(5)) for rank in (0, 1, 3)),
-        record(2, *BEFORE, waiting(5, size=9, line=41)),
+        record(2, *BEFORE, waiting(5, size=9), at=[SCRIPT, 41, "main"]),
     )
     assert (found.kind, found.ranks, found.waiting) == ("shape", (2,), (0, 1, 3))
     assert "called all_reduce number 5 of the default group with another shape" in found.text
@@ -108,15 +110,15 @@ def test_an_operation_whose_shapes_may_differ_has_no_other_shape():
 def test_another_operation_is_one_too_many_or_left_out():
     found = verdict(
         *(record(rank, *BEFORE, waiting(5)) for rank in (0, 1, 3)),
-        record(2, *BEFORE, waiting(5, op="broadcast", line=50)),
+        record(2, *BEFORE, waiting(5, op="broadcast"), at=[SCRIPT, 50, "main"]),
     )
     assert (found.kind, found.ranks, found.operation) == ("operation", (2,), "all_reduce")
     assert "rank 2 is in broadcast of [8] at train.py:50 in main" in found.places
 
 
 def test_operations_that_ranks_call_in_turn_are_another_order():
-    one = [waiting(5), waiting(6, op="broadcast", line=41)]
-    other = [waiting(5, op="broadcast", line=51), waiting(6, line=50)]
+    one = [waiting(5), waiting(6, op="broadcast")]
+    other = [waiting(5, op="broadcast"), waiting(6)]
     found = verdict(*(record(rank, *BEFORE, *one) for rank in (0, 1, 3)), record(2, *BEFORE, *other))
     assert (found.kind, found.ranks, found.number) == ("order", (2,), 5)
     assert "rank 2 has called operations in another order than the others, from number 5" in found.text

@@ -192,7 +192,7 @@ class Watch:
             return
         if self._next:
             try:
-                entries = flight_entries(sys.modules["torch"]._C._distributed_c10d, frames=False, gloo=True)
+                entries = flight_entries(sys.modules["torch"]._C._distributed_c10d, gloo=True)
                 found = waited(entries, list(self._begun))
             except Exception:  # another version of the recorder: nobody is compared
                 self._next = 1 << 63
@@ -236,12 +236,15 @@ class Watch:
                 return
             self.record()
 
-    def record(self) -> None:
-        """Report what this rank knows of its collectives; nothing where it has no process group."""
+    def record(self, traceback: Any = None) -> None:
+        """Report what this rank knows of its collectives; nothing where it has no process group.
+
+        ``traceback``: of the exception that has left the script.
+        """
         if not self._listens:
             return
         try:
-            self._write(line_of(self._record()))
+            self._write(line_of({**self._record(), "at": script_line(traceback)}))
         except Exception as error:
             self.report("collectives", pid=os.getpid(), why=f"{type(error).__name__}: {error}"[:300])
 
@@ -267,22 +270,25 @@ class Watch:
         return record | {"entries": found}
 
 
-def flight_entries(library: Any, *, frames: bool, gloo: bool = False) -> list[dict[str, Any]]:
-    """Return what PyTorch's flight recorders know, the oldest first. ``gloo``: of CPUs alone."""
+def flight_entries(library: Any, *, gloo: bool = False) -> list[dict[str, Any]]:
+    """Return what PyTorch's flight recorders know, the oldest first. ``gloo``: of CPUs alone.
+
+    Without the frames of calls, for which PyTorch would import its compiler: seconds in a rank that hangs.
+    """
     import pickle  # of this process's own memory
 
     entries: list[dict[str, Any]] = []
     for name in ("_dump_fr_trace",) if gloo else ("_dump_fr_trace", "_dump_nccl_trace"):
         dump = getattr(library, name, None)
         if dump is not None:
-            entries += pickle.loads(dump(True, frames, False)).get("entries") or []
+            entries += pickle.loads(dump(True, False, False)).get("entries") or []
     return sorted(entries, key=lambda entry: entry["time_created_ns"])
 
 
 def flight_record(library: Any) -> list[dict[str, Any]]:
     """Return the latest collectives as a record has them."""
     now = time.time_ns()
-    return [entry_of(entry, now) for entry in flight_entries(library, frames=True)[-MOST_ENTRIES:]]
+    return [entry_of(entry, now) for entry in flight_entries(library)[-MOST_ENTRIES:]]
 
 
 def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[int, float, float]:
@@ -325,16 +331,18 @@ def entry_of(entry: Mapping[str, Any], now: int) -> dict[str, Any]:
         "dtypes": entry.get("input_dtypes") or [],
         "done": done,
         "age": round((now - entry["time_created_ns"]) / 1e9, 3),
-        "at": script_line(entry.get("frames") or ()),
     }
 
 
-def script_line(frames: Sequence[Mapping[str, Any]]) -> list[Any]:
+def script_line(traceback: Any) -> list[Any]:
     """Return file, line and function of the innermost frame that is the script's; empty: none is known."""
-    for frame in frames:
-        if not LIBRARY.search(frame["filename"]):
-            return [frame["filename"], frame["line"], frame["name"]]
-    return []
+    found: list[Any] = []
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not LIBRARY.search(code.co_filename):
+            found = [code.co_filename, traceback.tb_lineno, code.co_name]
+        traceback = traceback.tb_next
+    return found
 
 
 def line_of(record: dict[str, Any]) -> bytes:

@@ -22,8 +22,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from ringleader.launch.exit_reason import listed, ranks_named
 from ringleader.launch.python_stacks import Line, Stack, line_of, outlier
+from ringleader.plan.rank_placement import listed, ranks_named
 from ringleader.value_class import dataclass
 
 LEAST_SECONDS = 3.0
@@ -52,7 +52,6 @@ class Collective:
     done: bool = False
     age: float = 0.0
     """Seconds since its call."""
-    at: Line | None = None
 
     @property
     def what(self) -> tuple[str, str]:
@@ -72,6 +71,8 @@ class Record:
     groups: Mapping[str, tuple[int, ...]]
     """Name of a process group → its ranks."""
     collectives: tuple[Collective, ...]
+    at: Line | None = None
+    """Where an exception left its script."""
     ras: str = ""
     """What NCCL's RAS service reported."""
 
@@ -133,7 +134,14 @@ def read_record(message: Mapping[str, Any]) -> Record:
         if isinstance(ranks, list)
     }
     ras = str(message.get("ras", ""))[:4000]
-    return Record(rank=int(str(rank)), size=int(str(size)), groups=known, collectives=tuple(calls), ras=ras)
+    return Record(
+        rank=int(str(rank)),
+        size=int(str(size)),
+        groups=known,
+        collectives=tuple(calls),
+        at=line_of(message.get("at")),
+        ras=ras,
+    )
 
 
 def _collective(entry: Mapping[str, Any]) -> Collective | None:
@@ -154,7 +162,6 @@ def _collective(entry: Mapping[str, Any]) -> Collective | None:
         sizes=listed((str(size).replace(" ", "") for size in sizes), 3),
         done=bool(entry.get("done")),
         age=max(0.0, float(str(age))),
-        at=line_of(entry.get("at")),
     )
 
 
@@ -363,7 +370,7 @@ class _View:
         for rank in ranks:
             stack, last = self._stacks.get(rank), self._records.get(rank)
             call = calls.get(rank) or next(iter(self._pending.get(rank, ())), None)
-            at = (call.at if call else None) or (stack.at if stack else None) or "a line that is not known"
+            at = (last and last.at) or (stack and stack.at) or "a line that is not known"
             if call is not None:
                 number = "" if rank in calls else f", number {call.number} of {self._group(call.group)},"
                 text = f"in {call}{number} at {at}"

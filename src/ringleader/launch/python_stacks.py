@@ -85,7 +85,7 @@ def parse(text: str) -> list[tuple[Line, ...]]:
 
 def stacks_of(rank: int, pythons: Any) -> list[Stack]:
     """Return the stacks that a rank's agent has sent; what cannot be read is left out."""
-    found = []
+    found = list[Stack]()
     for python in pythons if isinstance(pythons, list) else ():
         if isinstance(python, dict) and type(python.get("pid")) is int:
             threads = parse(str(python.get("text", "")))

@@ -160,7 +160,7 @@ class _ScriptEnd:
         except OSError:
             pass
 
-    def tell(self, code: int) -> None:
+    def tell(self, code: int, traceback: object = None) -> None:
         """Tell the agent that the script has ended with an exit code other than 0; warn of one that became 0.
 
         Called where an exception may have left the script: it has where no frame of Python's is left.
@@ -175,12 +175,12 @@ class _ScriptEnd:
         sys.__dict__[EXIT_CODE] = code
         self.write(b'{"kind":"failing","pid":%d,"exit_code":%d}\n' % (self._pid, code))
         if self.watch is not None:
-            self.watch.record()
+            self.watch.record(traceback)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         # An audit hook and no sys.excepthook, which belongs to the script.
         if event == "sys.excepthook":
-            self.tell(INTERRUPTED if issubclass(args[1], KeyboardInterrupt) else 1)
+            self.tell(INTERRUPTED if issubclass(args[1], KeyboardInterrupt) else 1, args[3])
 
     def _leave(self) -> None:
         """Every exit handler has been called: leave without MPI_Finalize where the others will not come."""

@@ -26,8 +26,6 @@ from ringleader.launch.exit_reason import (
     aborts_in,
     daemons_lost_in,
     job_exit,
-    listed,
-    ranks_named,
     relevant_lines,
     root_cause,
 )
@@ -38,6 +36,7 @@ from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.launch.supervision.ranks import RankState
 from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import listed, ranks_named
 from ringleader.render.hostfile import bare_name
 from ringleader.render.mpirun_command import same_library
 from ringleader.render.rank_environment import FreePorts

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ringleader.agents import protocol
 from ringleader.launch import signals
-from ringleader.launch.exit_reason import Cause, Why, listed
+from ringleader.launch.exit_reason import Cause, Why
 from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.rank_output import STREAMS, OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.ranks import OutputFlow, RankState, StdinForwarding
 from ringleader.plan.job import Job
+from ringleader.plan.rank_placement import listed
 
 if TYPE_CHECKING:
     from ringleader.launch.hang_verdict import Verdict
