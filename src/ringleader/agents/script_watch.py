@@ -109,6 +109,8 @@ class Watch:
         self._write, self._status_file = write, status_file
         self.steps = Steps(lambda steps, by: progress.start().at(steps, by), self._step_begins)
         self._listens = False
+        self._left_at: list[Any] = []
+        """Where an exception has left the script."""
         self._first = 0
         self._begun: deque[int] = deque(maxlen=MOST_STEPS)
         """When steps of optimizers began, in Unix time (ns)."""
@@ -244,7 +246,8 @@ class Watch:
         if not self._listens:
             return
         try:
-            self._write(line_of({**self._record(), "at": script_line(traceback)}))
+            self._left_at = script_line(traceback) or self._left_at
+            self._write(line_of({**self._record(), "at": self._left_at}))
         except Exception as error:
             self.report("collectives", pid=os.getpid(), why=f"{type(error).__name__}: {error}"[:300])
 

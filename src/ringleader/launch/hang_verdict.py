@@ -34,6 +34,7 @@ _NAMES = "reduce broadcast all_reduce all_gather all_gather_base reduce_scatter 
 SAME_SHAPE = frozenset(_NAMES.split())
 """Operations whose inputs have as many elements on every rank."""
 NOTHING = "no rank has waited unusually long for another: nothing shows that the job hangs"
+ABORTED = "; Gloo aborts a rank that receives more than it expects, so see whether the ranks' shapes differ"
 FURTHER = 20
 """How many numbers further the operation of the others is looked for, to see that only the order differs."""
 
@@ -320,6 +321,7 @@ class _View:
         text = f"{ranks_named(first)}{how} {_is(first)} missing: {ranks_named(waiting)} "
         text += f"{'waits' if len(waiting) == 1 else 'wait'} in {next(iter(waiting.values())).op} "
         text += f"number {number} of {self._group(group)}" + (f", for {seconds:.0f} s now" if seconds else "")
+        text += ABORTED if "SIGABRT" in how else ""
         return self._verdict("missing", text, (group, number), first, list(waiting), seconds)
 
     def _all_arrived(self, group: str, number: int) -> Verdict | None:

@@ -114,7 +114,8 @@ def text_of(found: list[Stack], named: str) -> str:
     lines = [f"{named}:"]
     for number, thread in enumerate((first.main, *first.others)):
         lines += ["  another thread:"] if number else []
-        lines += [f'    File "{one.file}", line {one.line or "?"} in {one.function}' for one in thread]
+        shown = [one for one in thread if not one.file.startswith("<frozen importlib.")]
+        lines += [f'    File "{one.file}", line {one.line or "?"} in {one.function}' for one in shown]
         lines += [] if thread else ["    no Python code runs"]
     more = len(lines) - SHOWN
     return "\n".join(lines if more <= 0 else [*lines[:SHOWN], f"    and {more} more lines"])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 STACK_SECONDS = 5.0
 """For ranks to say what they are doing."""
-STACK_PAUSE = 0.1
+RECORD_SECONDS = 3.0
 """After the last agent's answer: for what the ranks themselves report."""
 FIRST_SECONDS = 10.0
 """After the start: the listener hears once more that the ranks run, and may say what it has not heard."""
@@ -218,7 +218,7 @@ class Session(Generic[Rank]):
         asked = [state for state in self.ranks.values() if state.end is None and not state.done]
         if not any(state.stacks_requested for state in asked):
             is_all = not any(state.record_requested for state in asked)
-            self.alarms["stacks"] = now if is_all else min(self.alarms["stacks"], now + 10 * STACK_PAUSE)
+            self.alarms["stacks"] = 0.0 if is_all else min(self.alarms["stacks"], now + RECORD_SECONDS)
         if not self.is_due("stacks", now):
             return False
         self._explain()
