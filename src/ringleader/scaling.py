@@ -268,7 +268,7 @@ class Run(StoredRun):
     @property
     def unit(self) -> str:
         """What is counted: images or batches where the script printed how many per second, optimizer steps
-        or whole runs where it told nothing, else samples."""
+        or whole runs where it reported nothing, else samples."""
         sources = {one.source for point in self.points for _kind, ones in point.kinds for one in ones}
         if not sources or sources & {"progress", "epochs of samples", "steps of samples"}:
             return "samples"

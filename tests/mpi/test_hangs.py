@@ -135,7 +135,7 @@ def test_ranks_that_disagree_are_named_with_both_lines(workplace, python, how, r
 def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
     _, heard = hang(workplace, python, "stops", 2, 1)
     said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
-    assert said and "rank 1 told nothing of its collectives: it did not answer in time" in said[0], (
+    assert said and "rank 1 did not report its collectives: it did not answer in time" in said[0], (
         heard.warnings
     )
 

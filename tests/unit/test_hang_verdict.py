@@ -157,7 +157,7 @@ def test_a_rank_that_ended_well_is_missing_only_after_a_wait():
 def test_a_rank_that_cannot_answer_is_missing_and_noted():
     found = judge({**{rank: record(rank, *BEFORE, waiting(5)) for rank in (0, 1, 2)}, 3: None})
     assert found.ranks == (3,)
-    assert found.notes == ("rank 3 told nothing of its collectives: it did not answer in time",)
+    assert found.notes == ("rank 3 did not report its collectives: it did not answer in time",)
 
 
 def test_of_ranks_that_wait_for_each_other_in_groups_the_free_one_is_the_cause():

@@ -298,7 +298,7 @@ def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[
     """Return steps, their seconds, and the seconds in them that a rank waited at the end of a backward pass.
 
     ``begun``: when optimizers began their steps (ns). Gradients that all ranks exchange are complete for all
-    of them at about the same time, so a rank waits from its last such call until it goes on: to its next
+    of them at about the same time, so a rank waits from its last such call until it continues: to its next
     call, such as that of a loss to be printed, or to the optimizer.
     """
     calls = [
@@ -320,7 +320,7 @@ def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[
 
 
 def entry_of(entry: Mapping[str, Any], now: int) -> dict[str, Any]:
-    """Return what is told of an entry of the flight recorder (``FlightRecorder.hpp``, format 2)."""
+    """Return what a record has of an entry of the flight recorder (``FlightRecorder.hpp``, format 2)."""
     backend, _, op = str(entry["profiling_name"]).partition(":")
     # Gloo never says "completed": its entries are retired when their work has ended.
     done = entry["state"] == "completed" or (backend != "nccl" and bool(entry.get("retired")))

@@ -6,7 +6,7 @@ group must call the same operations in the same order. So, of the collectives th
 1. Ranks whose operation, or whose shape, under the same number is not that of the others disagree with them.
 2. Ranks that have not reached the number are missing. One that waits in another group is missing only because
    of whom it waits for; so the one that waits for nobody is named.
-3. Where all have arrived, it is no rank that is missing.
+3. Where all have arrived, no rank is missing.
 
 Without records the stacks have to do: the rank that is elsewhere than most is named as that, and not accused.
 `python_stacks` reads stacks.
@@ -100,7 +100,7 @@ class Verdict:
     places: tuple[str, ...] = ()
     """``rank 1 is at train.py:33 in load``."""
     notes: tuple[str, ...] = ()
-    """What is missing or odd in what ranks told."""
+    """Ranks that did not report, and what NCCL's RAS service found."""
 
     @property
     def accuses(self) -> bool:
@@ -111,7 +111,7 @@ class Verdict:
         return "\n    ".join((self.text, *self.places, *self.notes))
 
 
-# --- what ranks told --------------------------------------------------------------------------------------
+# --- what ranks report ------------------------------------------------------------------------------------
 
 
 def read_record(message: Mapping[str, Any]) -> Record:
@@ -191,7 +191,7 @@ def judge(
         except ValueError as error:
             unread[rank] = str(error)
     silent = sorted(unread.keys() - ended.keys())
-    notes = [f"rank {rank} told nothing of its collectives: {unread[rank]}" for rank in silent]
+    notes = [f"rank {rank} did not report its collectives: {unread[rank]}" for rank in silent]
     # Where the script counts its ranks otherwise than the launcher, or is a world of one, nothing compares.
     worlds = {rank: record for rank, record in records.items() if record.size > 1}
     is_alike = all(rank == record.rank for rank, record in worlds.items())

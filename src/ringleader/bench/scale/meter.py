@@ -93,7 +93,7 @@ class Meter:
     ) -> None:
         """Make a meter for a run of ``ranks`` ranks. ``explains``: warn soon of what cannot be measured."""
         self.ranks = ranks
-        self._explains = explains
+        self._explains, self._has_warned = explains, False
         self._began: float | None = None
         self._warmup = warmup
         self._now = now
@@ -143,15 +143,16 @@ class Meter:
             self.contexts.setdefault(rank, {}).update(known)
 
     def explain(self) -> None:
-        """Warn, once, of what the rate is, or why there is none; samples need no words."""
-        explains, self._explains = self._explains, False
-        if not explains or self._reports or self._lines:
+        """Warn, once, of what the rate is, or of that there is none yet; samples need no words."""
+        if not self._explains or self._reports or self._lines:
             return
         if self._counted:
+            self._explains = False
             by = next(iter(self._counted.values())).kept()[-1][1].get("by")
             what = f"steps are counted ({by}) and summed over the ranks; for samples/s, call "
             self._warn(what + "ringleader.progress(samples=batch_size) on every rank after each step")
-        elif self._began is not None:
+        elif self._began is not None and not self._has_warned:
+            self._has_warned = True
             self._warn(
                 f"no step and no rate has been heard of in {self._now() - self._began:.0f} s: without any, "
                 f"whole runs are measured by the wall clock, start included; for a rate, {WAYS}"
@@ -234,7 +235,7 @@ class Meter:
     def whole_run(self, *, strong: bool) -> Sample | None:
         """Return a rate by the wall clock: runs per second, of the job (``strong``) or summed over its ranks.
 
-        The last resort: start, input and everything else are in it. ``None`` where a rank has told anything.
+        The last resort: start, input and everything else are in it. ``None`` where a rank has reported anything.
         """
         if self._reports or self._counted or self._lines or self._began is None:
             return None
