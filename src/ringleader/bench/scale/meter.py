@@ -235,7 +235,7 @@ class Meter:
     def whole_run(self, *, strong: bool) -> Sample | None:
         """Return a rate by the wall clock: runs per second, of the job (``strong``) or summed over its ranks.
 
-        The last resort: start, input and everything else are in it. ``None`` where a rank has reported anything.
+        The last resort: start, input and everything else are in it. ``None`` where a rank has reported.
         """
         if self._reports or self._counted or self._lines or self._began is None:
             return None
