@@ -167,9 +167,7 @@ def test_the_line_of_a_script_is_the_innermost_that_is_no_librarys():
         json.loads("{")
     except ValueError as error:
         found = script_watch.script_line(error.__traceback__)
-    assert (
-        found[0] == __file__ and found[2].startswith("test_the_line")
-    )
+    assert found[0] == __file__ and found[2].startswith("test_the_line")
     assert script_watch.script_line(None) == []
 
 
