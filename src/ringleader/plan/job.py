@@ -259,6 +259,12 @@ class Job:
         of="scale cluster",
         **SECONDS,
     )
+    hang_seconds: float | None = option(
+        "After this time without a step (without output, where no steps are known), print what every rank "
+        "does and which one the others wait for; the job continues.",
+        of="scale",
+        **SECONDS,
+    )
     grace: float = option(
         "Time between SIGTERM and SIGKILL when ranks are stopped; a second Ctrl-C skips it. [default: 30]",
         default=30.0,
