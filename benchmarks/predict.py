@@ -4,8 +4,8 @@
 
 Three files of ``published_scaling/``, each row with its source: bus bandwidths of all-reduces
 (``collectives``), what transformers reach of a GPU's peak (``training``), and efficiencies of jobs on several
-sizes (``tables``). Which half a point is in is decided by the hash of its name. The constants of ``gpus.toml``
-that are called fitted are those of the first half; ``--fit`` computes them again. Points of ``tables`` are
+sizes (``tables``). The hash of a point's name decides which half it is in. The constants of ``gpus.toml`` that
+are called fitted are those of the first half; ``--fit`` computes them again. Points of ``tables`` are
 fitted as ``ringleader predict`` fits measured points: each row starts from the stated network. Where a source
 does not say how gradients were summed, the ways that it may have been are fitted, and each counts as much as
 it makes the table's fitted points likely; a row without a fitted point is predicted from specifications.
@@ -38,13 +38,13 @@ from ringleader.predict.step_model import Setup, predict
 from ringleader.predict.transformers import TRANSFORMERS, Transformer
 
 FOLDER = Path(__file__).parent / "published_scaling"
+FILES = ("collectives", "training", "tables")
 REACH = 1.96
 """Standard deviations of a 95 % interval."""
 WORST = 12
 """Rows that are named because their error is largest."""
 FITTED = {
-    "fill": ("a100", "h100", "mi300x"),
-    "gemm": ("a100", "h100"),
+    "fill": ("a100", "h100"),
     "attention": ("a100", "h100"),
     "traffic": ("a100", "h100"),
     "contention": ("a100", "h100"),
@@ -124,10 +124,12 @@ def network_of(gpu: Gpu, table: Mapping[str, Any]) -> Network:
 # --- Utilization ---
 
 
-def training(known: Mapping[str, Gpu]) -> Iterator[Comparison]:
-    """Yield all published utilizations."""
+def training(known: Mapping[str, Gpu], scored: bool = True) -> Iterator[Comparison]:
+    """Yield all published utilizations that count, or those that do not."""
     document = tables("training")
     for table in document["table"]:
+        if table.get("scored", True) is not scored:
+            continue
         gpu = known[table["gpu"]]
         network = network_of(gpu, table)
         for values in table["rows"]:
@@ -182,7 +184,7 @@ def fitted_constants(known: Mapping[str, Gpu]) -> dict[str, Gpu]:
     """Return GPUs with the constants that fit the first half best."""
     for file, compare, names in (
         ("collectives", collectives, ("fill",)),
-        ("training", training, ("gemm", "attention", "traffic", "contention")),
+        ("training", training, ("attention", "traffic", "contention")),
     ):
         del file
         for gpu in FITTED[names[0]]:
@@ -338,17 +340,8 @@ def _setup(made: dict[str, Any]) -> Setup:
 
 def not_scored() -> Iterator[str]:
     """Say of each table that does not count where it is from and why, and what is predicted of its points."""
-    apart = list(collectives(gpus(), scored=False))
-    for table in tables("collectives")["table"]:
-        if table.get("scored", True):
-            continue
-        yield f"  {table['name']}"
-        yield f"    source: {table['source']}"
-        yield f"    not scored: {table['why']}"
-        yield from (
-            _line(one.row, one.published, one.predicted) for one in apart if one.table == table["name"]
-        )
-    for table in tables("tables")["table"]:
+    apart = [*collectives(gpus(), scored=False), *training(gpus(), scored=False)]
+    for table in [table for file in FILES for table in tables(file)["table"]]:
         if table.get("scored", True):
             continue
         yield f"  {table['name']}"
@@ -356,7 +349,9 @@ def not_scored() -> Iterator[str]:
         yield f"    not scored: {table['why']}"
         if "assumed" in table and table["rows"]:
             yield f"    assumed: {table['assumed']}"
-        for row in ({**table, **row} for row in table["rows"]):
+        some = [one for one in apart if one.table == table["name"]]
+        yield from (_line(one.row, one.published, one.predicted) for one in some)
+        for row in ({**table, **row} for row in table.get("rows", ()) if not some):
             first, *rest = _points(row)
             for point in rest:
                 published = 100 * point.rate / point.ranks / (first.rate / first.ranks)

@@ -97,6 +97,12 @@ def collective_seconds(collective: str, algorithm: str, size: float, shape: Shap
     return _total(_FORMULAS[algorithm](size, shape, network), fill)
 
 
+def moved_bytes(collective: str, size: float, shape: Shape) -> float:
+    """Return the bytes that each rank sends in a collective, and receives, in rings."""
+    rounds = 2 if collective == "allreduce" else 1
+    return size if collective == "sendrecv" else rounds * size * (shape.ranks - 1) / shape.ranks
+
+
 def _protocols_seconds(algorithm: str, rounds: int, size: float, shape: Shape, network: Network) -> float:
     formula = _ring if algorithm == "ring" else _tree
     fill = _fill(algorithm, shape, network)

@@ -5,10 +5,11 @@
 
 a: micro-steps of an update; p: stages of a pipeline, which are idle while it fills and drains; u: what each
 update costs once there is more than one rank. Exposed is of the exchanges (`strategies`) what computing does
-not hide, and what hiding costs: κ seconds for each second, for both use the GPU. Gradients of DDP are
-exchanged bucket by bucket as they become ready. Of n exchanges that are spread evenly over W seconds of
-computing one is not hidden, at an end, and of the others what is longer than their part of W. Efficiency is
-weak scaling's, as everywhere: E(N) = X(N) / (N · X(1)), see ``metrics``; one rank exchanges nothing.
+not hide, and what hiding costs, for both use the GPU: κ seconds for bytes that the link within a host moves
+in one second. Gradients of DDP are exchanged bucket by bucket as they become ready. Of n exchanges that are
+spread evenly over W seconds of computing one is not hidden, at an end, and of the others what is longer than
+their part of W. Efficiency is weak scaling's, as everywhere: E(N) = X(N) / (N · X(1)), see ``metrics``; one
+rank exchanges nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from ringleader.metrics import efficiency
 from ringleader.option_fields import BEYOND, flag, option
-from ringleader.predict.exchange_cost import ALGORITHMS, Shape, collective_seconds
+from ringleader.predict.exchange_cost import ALGORITHMS, Shape, collective_seconds, moved_bytes
 from ringleader.predict.networks import MeasuredAllReduce, Network
 from ringleader.predict.profile import FUSION_BYTES, Bucket, Profile, buckets_of
 from ringleader.predict.strategies import BACKWARD, FORWARD, STRATEGIES, Division, Exchange, exchanges
@@ -87,7 +88,7 @@ class Setup:
     pipeline: int = option("Stages of layers.", default=1, least=1, most=1024, **_COUNT)
     recompute: bool = flag("Activations are computed again in backward (checkpointing).")
     contention: float = 0.0
-    """κ: seconds that computing loses for each second of an exchange that it hides."""
+    """κ: seconds that computing loses by hiding what would take a second over the link within a host."""
     batch: float = 0.0
     """Sequences of a step of a transformer; 0: the profile is not one of a transformer's shape."""
 
@@ -193,11 +194,12 @@ def _exchanged(profile: Profile, setup: Setup, division: Division, slower: float
     windows = {FORWARD: slower * profile.before, BACKWARD: slower * profile.backward}
     backward_end = sum(windows.values())
     spread: dict[tuple[str, int], tuple[float, int]] = {}
-    total, exposed, last = 0.0, 0.0, 0.0
+    total, exposed, last, moved = 0.0, 0.0, 0.0, 0.0
     for one in exchanges(profile, division, buckets, wire, setup.micro_steps):
         seconds = _exchange_seconds(setup, one)
         all_of_them = seconds * one.count * one.every
         total += all_of_them
+        moved += moved_bytes(one.collective, one.size, one.group) * one.count * one.every
         if not setup.overlap or one.hidden_by not in windows:
             exposed += all_of_them
         elif one.ready is not None:
@@ -209,7 +211,8 @@ def _exchanged(profile: Profile, setup: Setup, division: Division, slower: float
     exposed += max(0.0, last - backward_end)
     for (window, every), (carried, count) in spread.items():
         exposed += every * (carried / count + (1 - 1 / count) * max(0.0, carried - windows[window]))
-    return total, exposed + setup.contention * max(0.0, total - exposed)
+    hidden = max(0.0, 1 - exposed / total) if total else 0.0
+    return total, exposed + setup.contention * hidden * moved / setup.network.within.rate
 
 
 def _exchange_seconds(setup: Setup, one: Exchange) -> float:

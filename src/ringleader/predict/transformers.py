@@ -6,8 +6,9 @@ forward takes
     2·W·n / (peak · gemm) + 4·s·h·n / (peak · attention) + traffic · 2·h·n / memory_rate    seconds,
 
 W: its weights, s: tokens of a sequence, h: hidden size; backward takes twice that, and recomputing forward
-once more. gemm, attention and traffic are a GPU's, fitted to published rows (``gpus.toml``). The optimizer
-reads and writes 30 bytes of each parameter: gradient, master weights, two moments, and the weights in bf16.
+once more. gemm is what matrix products reach on a GPU, attention and traffic are fitted to published rows
+(``gpus.toml``). The optimizer reads and writes 30 bytes of each parameter: gradient, master weights, two
+moments, and the weights in bf16.
 """
 
 from __future__ import annotations

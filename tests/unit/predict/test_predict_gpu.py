@@ -10,7 +10,7 @@ import pytest
 from tests.unit.predict.test_predict_command import call, refused
 
 from ringleader.cli.doctor.stored_facts import facts_text
-from ringleader.fabric.facts import Clock, Gpu, HostFacts, Process, RdmaDevice, RdmaPort
+from ringleader.fabric.facts import Clock, Gpu, HostFacts, Process, RdmaDevice, RdmaPort, Software
 from ringleader.predict import exchange_cost
 
 
@@ -96,6 +96,7 @@ FACTS = HostFacts(
     hostname="n1",
     clock=Clock(read_at=1.0),
     process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
+    software=Software(python="3.11", executable="python", ringleader="0.1"),
     gpus=tuple(Gpu(index=i, pci_address=f"0000:0{i}:00.0", name="NVIDIA H100 80GB HBM3") for i in range(4)),
     rdma_devices=tuple(
         RdmaDevice(name=f"mlx5_{i}", node_type=1, ports=(

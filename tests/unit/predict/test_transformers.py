@@ -158,4 +158,6 @@ def test_hiding_an_exchange_costs_computing() -> None:
     job = OnGpu(model=TRANSFORMERS["llama-3-8b"], gpu=H100)
     free, shared = h100s(strategy="fsdp"), h100s(strategy="fsdp", contention=0.3)
     a, b = (predict(job.profile(one, 64), one, 64) for one in (free, shared))
-    assert b.exposed == pytest.approx(a.exposed + 0.3 * (a.exchange - a.exposed))
+    gradients, weights = (63 / 64 * part * job.profile(free, 64).size for part in (1, 0.5))
+    moved = (gradients + 2 * weights) / free.network.within.rate
+    assert b.exposed - a.exposed == pytest.approx(0.3 * moved * (1 - a.exposed / a.exchange), rel=0.01)
