@@ -4,8 +4,8 @@
 
 Three files of ``published_scaling/``, each row with its source: bus bandwidths of all-reduces
 (``collectives``), what transformers reach of a GPU's peak (``training``), and efficiencies of jobs on several
-sizes (``tables``). The hash of a point's name decides which half it is in. The constants of ``gpus.toml`` that
-are called fitted are those of the first half; ``--fit`` computes them again. Points of ``tables`` are
+sizes (``tables``). The hash of a point's name decides which half it is in. The constants of ``gpus.toml``
+that are called fitted are those of the first half; ``--fit`` computes them again. Points of ``tables`` are
 fitted as ``ringleader predict`` fits measured points: each row starts from the stated network. Where a source
 does not say how gradients were summed, the ways that it may have been are fitted, and each counts as much as
 it makes the table's fitted points likely; a row without a fitted point is predicted from specifications.

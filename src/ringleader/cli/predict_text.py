@@ -38,12 +38,7 @@ def as_text(found: Forecast, form: str = "simple") -> str:
         falls = f"Efficiency falls under {bound} at {found.below.ranks or 0:,} ranks {basis}."
         blocks.append(stays if found.below.ranks is None else falls)
     if found.tried:
-        rows = [
-            (one.change, f"{100 * one.prediction.efficiency:.1f} %", f"{100 * one.gain:+.1f}")
-            for one in found.tried
-        ]
-        header = (f"with … at {found.rows[-1].prediction.ranks:,} ranks", "efficiency", "points")
-        blocks.append(table(rows, header, form=form, align="lrr"))
+        blocks.append(_tried(found, form))
     if found.fit is not None:
         blocks.append(_fitted(found.fit, form))
     blocks.append(
@@ -53,6 +48,22 @@ def as_text(found: Forecast, form: str = "simple") -> str:
         )
     )
     return "\n\n".join(blocks) + "\n"
+
+
+def _tried(found: Forecast, form: str) -> str:
+    """A change of how work is divided is told by the rate: it changes how long a rank computes, too."""
+    now = found.rows[-1].prediction
+    rows = []
+    for one in found.tried:
+        at = one.prediction
+        if found.setup.batch:
+            rows.append((one.change, thousands(at.rate), f"{100 * (at.rate / now.rate - 1):+.1f} %"))
+        else:
+            rows.append((one.change, f"{100 * at.efficiency:.1f} %", f"{100 * one.gain:+.1f}"))
+    header = (f"with … at {now.ranks:,} ranks", "efficiency", "points")
+    if found.setup.batch:
+        header = (header[0], f"{found.profile.unit}/s", "gain")
+    return table(rows, header, form=form, align="lrr")
 
 
 def _divided(setup: Setup) -> str:

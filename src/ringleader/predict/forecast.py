@@ -354,5 +354,7 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
     if best is None or best.gain < WORTH_A_WORD:
         return f"{text} None of the changes tried gains half a point."
     before, after = 100 * now.efficiency, 100 * best.prediction.efficiency
-    after = max(after, before + 100 * best.gain)
+    if setup.batch:
+        more = 100 * (best.prediction.rate / now.rate - 1)
+        return f"{text} Most would help {best.change}: {more:+.1f} % of the rate."
     return f"{text} Most would help {best.change}: {before:.1f} % → {after:.1f} %."

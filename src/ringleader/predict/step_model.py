@@ -197,9 +197,9 @@ def _exchanged(profile: Profile, setup: Setup, division: Division, slower: float
     total, exposed, last, moved = 0.0, 0.0, 0.0, 0.0
     for one in exchanges(profile, division, buckets, wire, setup.micro_steps):
         seconds = _exchange_seconds(setup, one)
-        all_of_them = seconds * one.count * one.every
+        all_of_them = seconds * one.times * one.every
         total += all_of_them
-        moved += moved_bytes(one.collective, one.size, one.group) * one.count * one.every
+        moved += moved_bytes(one.collective, one.size, one.group) * one.times * one.every
         if not setup.overlap or one.hidden_by not in windows:
             exposed += all_of_them
         elif one.ready is not None:
@@ -207,7 +207,7 @@ def _exchanged(profile: Profile, setup: Setup, division: Division, slower: float
         else:
             key = one.hidden_by, one.every
             carried, count = spread.get(key, (0.0, 0))
-            spread[key] = carried + seconds * one.count, max(count, one.count)
+            spread[key] = carried + seconds * one.times, max(count, one.times)
     exposed += max(0.0, last - backward_end)
     for (window, every), (carried, count) in spread.items():
         exposed += every * (carried / count + (1 - 1 / count) * max(0.0, carried - windows[window]))

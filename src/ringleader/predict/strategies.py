@@ -62,7 +62,7 @@ class Exchange(NamedTuple):
     size: float
     """Bytes of the whole array."""
     group: Shape
-    count: int
+    times: int
     hidden_by: str
     every: int = 1
     """1: in each update; more: in each of so many micro-steps."""

@@ -64,7 +64,7 @@ JOB = Profile(name="j", batch=1, before=1.0, segments=even_segments(4000, 2.0, 1
 
 def listed(division: Division, micro_steps: int = 1) -> list[tuple[str, float, int, int, str, int]]:
     found = exchanges(JOB, division, (), 4, micro_steps)
-    return [(one.collective, one.size, one.group.ranks, one.count, one.hidden_by, one.every) for one in found]
+    return [(one.collective, one.size, one.group.ranks, one.times, one.hidden_by, one.every) for one in found]
 
 
 def test_each_strategy_is_a_list_of_exchanges() -> None:
@@ -138,7 +138,7 @@ def test_a_pipeline_is_idle_while_it_fills() -> None:
 
 def test_shards_of_many_ranks_need_less_memory_and_exchange_more() -> None:
     job = OnGpu(model=TRANSFORMERS["llama-3-8b"], gpu=H100)
-    ddp, fsdp = h100s(), h100s(strategy="fsdp")
+    ddp, fsdp = h100s(wire="bf16"), h100s(strategy="fsdp", wire="bf16")
     assert job.memory(ddp, 64) > H100.memory > job.memory(fsdp, 64)
     both = [predict(job.profile(one, 64), one, 64).exchange for one in (ddp, fsdp)]
     assert both[1] > both[0]
