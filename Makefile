@@ -221,7 +221,7 @@ bench-frameworks: setup $(VENV)/.frameworks  ## the same of JAX, Keras, TensorFl
 gpu:  ## what needs a GPU, one is enough: operations, training, failures, steps against plain torch, in 5 minutes
 	@$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo $(PYTHON)) benchmarks/gpu.py $(WORDS)
 
-bench-predict: setup  ## predictions compared with published tables: every other point is held out
+bench-predict: setup  ## predictions compared with published tables: one half fitted, the other blind
 	@$(BIN)/python benchmarks/predict.py
 
 bench-predict-lab: setup system  ## steps in labs at three rates, predicted and measured; as root, on an idle machine

@@ -93,6 +93,7 @@ SAME: dict[str, tuple[Callable[[str], object], ...]] = {
     "docs/guides/elastic": (blocks,),
     "docs/guides/how-close-to-linear": (blocks,),
     "docs/guides/is-my-job-on-rdma": (blocks,),
+    "docs/guides/will-it-scale": (blocks,),
     "docs/guides/scaling": (rows_by_section, lambda page: sorted(commands(page))),
 }
 """Page → what it has in common with the Chinese one."""
@@ -129,6 +130,10 @@ EXECUTED = (
     Executed(page="docs/guides/rdma-pods.md", least=8, shows=5, language="yaml", files={"yaml": ""}),
     Executed(
         page="docs/concepts/prediction.md", least=2, shows=2, language="text", files={"toml": "job.toml"}
+    ),
+    *(
+        Executed(page=f"docs/guides/will-it-scale{language}.md", least=6, shows=6, language="text")
+        for language in ("", ".zh-CN")
     ),
     *(
         Executed(
