@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from ringleader.adapters.process_sets import ProcessSet, begin_operation
+from ringleader.adapters.result_memory import LEAST_BYTES
 from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.rank_group import Group
 from ringleader.torch.differentiable import OPERATIONS, into_tensor
+from ringleader.torch.result_memory import result_like
 from ringleader.torch.torch_kernels import dtype_name, flat_at
 
 CAPACITY = 1024
@@ -60,7 +62,10 @@ def reduced(
 class RepeatedReduction:
     """A description, and the memory of tensors that it was used for."""
 
-    __slots__ = ("_count", "_dtype", "_flats", "_key", "_op", "_postscale", "_prescale", "_run", "_work")
+    __slots__ = (
+        *("_count", "_dtype", "_flats", "_key", "_like"),
+        *("_op", "_postscale", "_prescale", "_run", "_work"),
+    )
 
     def __init__(self, engine: Engine, work: Work, tensor: torch.Tensor) -> None:
         """Keep the description of what the engine did to ``tensor``."""
@@ -70,6 +75,7 @@ class RepeatedReduction:
         self._key: _Key = (tensor.dtype, tensor.shape, work.local_name)
         self._op, self._prescale, self._postscale = signature.op, signature.prescale, signature.postscale
         self._dtype, self._count = dtype_name(tensor), tensor.numel()
+        self._like = result_like if tensor.nbytes >= LEAST_BYTES else torch.empty_like
         # This does not keep the memory: it is used only while a tensor of this type and length is there.
         self._flats: dict[int, Any] = {}
 
@@ -103,7 +109,7 @@ class RepeatedReduction:
             source = self._flat(tensor, address)
         if in_place:
             return tensor if self._run(self._work, serial, tensor, tensor, source, source, address) else None
-        out = torch.empty_like(tensor)
+        out: torch.Tensor = self._like(tensor)
         target = self._flats.get(out_address := out.data_ptr())
         if target is None:
             target = self._flat(out, out_address)

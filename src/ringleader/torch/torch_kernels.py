@@ -12,10 +12,12 @@ import torch
 from ringleader.adapters.numpy_adapter import DOT_COUNT
 from ringleader.adapters.numpy_arithmetic import (
     HALF_TYPES,
+    PIECE_ELEMENTS,
     Array,
     NumpyFlat,
     dtype_named,
     float_reduction,
+    pieces,
     scale_integers,
 )
 from ringleader.adapters.numpy_arithmetic import scale as scale_array
@@ -118,7 +120,9 @@ class TorchKernels:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
         as `scale_integers` says."""
         dtype = array.dtype
-        if dtype in (torch.float32, torch.float64):
+        if dtype.is_floating_point and array.is_cpu:
+            _write_scaled(array, array, factor)
+        elif dtype in (torch.float32, torch.float64):
             _scale_floats(array, factor)
         elif dtype in (torch.float16, torch.bfloat16):
             array.copy_(_scale_floats(array.float(), factor))
@@ -131,6 +135,11 @@ class TorchKernels:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
         if out.shape != parts[0].shape:
             out = out.view(-1)
+        if factor != 1.0 and out.dim() == 1 and len(out) > PIECE_ELEMENTS:
+            # In pieces, so that what is scaled is still in the cache.
+            for part in pieces(len(out)):
+                self.reduce(out[part], [one[part] for one in parts], op, factor)
+            return
         if out.dtype in _SIGNED or out.dtype == torch.bool:
             self._reduce_rare(out, parts, op)
         else:
@@ -194,6 +203,12 @@ class TorchKernels:
         """Return what copies tensors of its length into it."""
         return target.copy_
 
+    def writer(self, factor: float) -> Callable[[torch.Tensor, torch.Tensor], Any]:
+        """Return what copies and scales."""
+        if factor == 1.0:
+            return self.copy
+        return lambda target, source: _write_scaled(target, source, factor)
+
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         """Return what reduces parts in their order and scales the result."""
         return lambda out, parts: self.reduce(out, parts, op, factor)
@@ -252,12 +267,19 @@ def scale_on_device(array: torch.Tensor, factor: float) -> None:
     )
 
 
+def _write_scaled(target: torch.Tensor, source: torch.Tensor, factor: float) -> None:
+    """Write floats in host memory, multiplied or divided; PyTorch computes half types in float32 there."""
+    divisor = divisor_of(factor)
+    if divisor:
+        torch.div(source, divisor, out=target)
+    else:
+        torch.mul(source, factor, out=target)
+
+
 def _scale_floats(array: torch.Tensor, factor: float) -> torch.Tensor:
     divisor = divisor_of(factor)
     if not divisor:
         return array.mul_(factor)
-    if array.is_cpu:
-        return array.div_(divisor)
     # By a number PyTorch multiplies with its inverse there, by a tensor it divides.
     return array.div_(torch.full((), divisor, dtype=array.dtype, device=array.device))
 

@@ -232,7 +232,11 @@ class TwoShot(StagedReduction):
         self._between = between
         self.in_place = between is None and self._prescale == 1.0
         self._copy = self._flat.copy
-        self._reduce = self._flat.reducer(op, factor if between is None else 1.0)
+        # Results are scaled on their way out, where that costs no pass of its own, else once by their owner.
+        here = factor if between is None else 1.0
+        write = self._flat.writer(here)
+        self._write = write or self._copy
+        self._reduce = self._flat.reducer(op, 1.0 if write else here)
         self._step = buffers.longest(self._dtype)
 
     def stage(self, source: Array, address: int) -> int:
@@ -307,9 +311,9 @@ class TwoShot(StagedReduction):
         self._reduce(result, [*layout.before, own, *layout.after])
         if self._between is not None:
             self._between(self._flat.give(result), self._dtype, self._op, self._factor)
-        self._copy(place, result)
+        self._write(place, result)
 
     def _gather(self, target: Array, at: int, layout: Layout) -> None:
-        copy = self._copy
+        write = self._write
         for start, stop, _section, result in layout.others:
-            copy(target[at + start : at + stop], result)
+            write(target[at + start : at + stop], result)
