@@ -312,6 +312,13 @@ def test_what_is_done_where_parameters_differ(environment: Environment) -> None:
     assert environment(1, caller={name: "off"}).set[name] == "off"
 
 
+def test_how_many_results_are_recycled(environment: Environment) -> None:
+    name = "RINGLEADER_RECYCLED_RESULTS"
+    assert environment(1, asked=job(recycled_results=0), caller={name: "5"}).set[name] == "0"
+    assert name not in environment(1).set
+    assert environment(1, caller={name: "5"}).set[name] == "5"
+
+
 def test_the_alias_is_only_where_it_was_asked_for(environment: Environment) -> None:
     assert environment(1, asked=job(as_horovod=True)).set["RINGLEADER_AS_HOROVOD"] == "1"
     assert "RINGLEADER_AS_HOROVOD" not in environment(1).set
