@@ -13,7 +13,7 @@ import os
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections import OrderedDict, deque
+from collections import deque
 from sys import getrefcount
 from typing import Any
 
@@ -46,7 +46,7 @@ class ResultMemory(ABC):
 
     def __init__(self) -> None:
         """Begin with none. A forked child, and `shutdown`, begin anew."""
-        self._slots: OrderedDict[int, _Slots] = OrderedDict()
+        self._slots: dict[int, _Slots] = {}
         self._checked = 0.0
         self._pressed = False
         os.register_at_fork(after_in_child=self.clear)
@@ -67,11 +67,10 @@ class ResultMemory(ABC):
         """Return an owner that nothing else refers to, to be used at once."""
         if time.monotonic() - self._checked > CHECK_SECONDS:
             self._check(nbytes)
-        slots = self._slots.get(nbytes)
+        slots = self._slots.pop(nbytes, None)
         if slots is None:
-            slots = self._open(nbytes)
-        else:
-            self._slots.move_to_end(nbytes)
+            slots = self._open()
+        self._slots[nbytes] = slots  # the last one, as it was used last
         for _ in range(len(slots)):
             try:
                 # What was taken out has one reference more, so that no other thread takes it as well.
@@ -93,19 +92,18 @@ class ResultMemory(ABC):
             slots.append((owner, self.place(owner)))
         return owner
 
-    def _open(self, nbytes: int) -> _Slots:
+    def _open(self) -> _Slots:
         """Begin with a size; `shutdown` of this session gives its memory back."""
         session = PROCESS.get()
         session.at_shutdown.add(self.clear)
-        while len(self._slots) >= MOST_SIZES:
-            self._slots.popitem(last=False)
-        return self._slots.setdefault(nbytes, deque(maxlen=session.settings.recycled_results))
+        for longest_ago in list(self._slots)[: 1 - MOST_SIZES]:
+            self._slots.pop(longest_ago, None)
+        return deque(maxlen=session.settings.recycled_results)
 
     def _check(self, nbytes: int) -> None:
         """Give everything back where there is less left than is kept here, and keep nothing meanwhile."""
-        from ringleader.agents.elastic.commit_memory import (
-            memory_left,
-        )  # read in jobs with such results alone
+        # Read by jobs with such results alone.
+        from ringleader.agents.elastic.commit_memory import memory_left
 
         self._checked, left = time.monotonic(), memory_left()
         self._pressed = left is not None and left < self.nbytes + nbytes
@@ -115,11 +113,11 @@ class ResultMemory(ABC):
     @property
     def nbytes(self) -> int:
         """Return how much memory is kept, that of results which a script still has included."""
-        return sum(nbytes * len(slots) for nbytes, slots in self._slots.copy().items())
+        return sum(nbytes * len(slots) for nbytes, slots in list(self._slots.items()))
 
     def clear(self) -> None:
         """Give back what no result is in, and forget the rest."""
-        self._slots = OrderedDict()
+        self._slots = {}
 
 
 _ALONE = _popped(deque([(object(), None)]))[2]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringleader.plan.job import CONSISTENCY, RECYCLED_RESULTS
+from ringleader.plan.job import CONSISTENCY, MOST_RECYCLED, RECYCLED_RESULTS
 
 IN_STEP = "in-step"
 """Value of ``RINGLEADER_UNCOUPLED`` for ranks that meet, but exchange nothing."""
@@ -84,8 +84,8 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     deadline = seconds_of(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
     recycled = environ.get("RINGLEADER_RECYCLED_RESULTS", "").strip() or str(RECYCLED_RESULTS)
-    if not (recycled.isascii() and recycled.isdigit()):
-        raise ValueError(f"RINGLEADER_RECYCLED_RESULTS is {recycled!r}: use a number of results, 0 for none")
+    if not (recycled.isascii() and recycled.isdigit() and int(recycled[:9]) <= MOST_RECYCLED):
+        raise ValueError(f"RINGLEADER_RECYCLED_RESULTS is {recycled!r}: use 0 (none) to {MOST_RECYCLED}")
     elastic = all(environ.get(name) for name in _ELASTIC)
     consistency = environ.get("RINGLEADER_CONSISTENCY_CHECK", "").lower() or CONSISTENCY[0]
     if consistency not in CONSISTENCY:

@@ -37,8 +37,8 @@ LONGEST_GRACE = 86400.0
 
 CONSISTENCY = ("warn", "error", "off")
 """Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
-RECYCLED_RESULTS = 2
-"""Default of ``--recycled-results``: a script that replaces a result by the next one has two at once."""
+RECYCLED_RESULTS, MOST_RECYCLED = 2, 1024
+"""Default of ``--recycled-results``, as a script that replaces a result by the next one has two; the most."""
 
 
 class Family(StrEnum):
@@ -250,7 +250,7 @@ class Job:
         f"RINGLEADER_RECYCLED_RESULTS, else {RECYCLED_RESULTS}]",
         metavar="N",
         least=0,
-        most=1024,
+        most=MOST_RECYCLED,
         unit="results",
         of="scale cluster",
     )
