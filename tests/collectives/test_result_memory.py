@@ -177,7 +177,7 @@ def test_the_option_bounds_what_is_kept(session: Any, limit: str) -> None:
     del held
 
 
-@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 5000])
+@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40])
 def test_a_wrong_number_of_results(wrong: str) -> None:
     with pytest.raises(ValueError, match=f"RINGLEADER_RECYCLED_RESULTS is '{wrong}': use 0"):
         read_settings({"RINGLEADER_RECYCLED_RESULTS": wrong})
