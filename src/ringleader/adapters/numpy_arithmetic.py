@@ -272,3 +272,15 @@ class NumpyFlat:
                 call(last, out, number, out)
 
         return reduce
+
+    def calls(
+        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], Any]]:
+        """Return calls without a frame of Python."""
+        call, combine, (first, *rest) = self._call, COMBINE[op], parts
+        last, number = scaling(self._dtype, factor)
+        steps: list[Callable[[], Any]] = []
+        for part in rest:
+            steps.append(partial(call, combine, first, part, out=out))
+            first = out
+        return steps if factor == 1.0 else [*steps, partial(call, last, out, number, out)]

@@ -76,6 +76,11 @@ class FlatKernels(Protocol):
         The array may be one of the first two parts.
         """
 
+    def calls(
+        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], Any]]:
+        """Return calls that do with these arrays what `reducer` returns, at the least cost."""
+
 
 class Kernels(Protocol):
     """What a framework adapter brings."""

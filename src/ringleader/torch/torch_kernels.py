@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import c_char
+from functools import partial
 from typing import Any
 
 import numpy
@@ -212,6 +213,12 @@ class TorchKernels:
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         """Return what reduces parts in their order and scales the result."""
         return lambda out, parts: self.reduce(out, parts, op, factor)
+
+    def calls(
+        self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], Any]]:
+        """Return a call that reduces the parts."""
+        return [partial(self.reduce, out, parts, op, factor)]
 
     def dots(self, first: torch.Tensor, second: torch.Tensor) -> tuple[float, float, float]:
         """Return the three dot products of two tensors; in pieces, which bounds the room for float64."""
