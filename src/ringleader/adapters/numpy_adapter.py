@@ -140,8 +140,8 @@ class NumpyAdapter:
             out = out.reshape(-1)
         if factor != 1.0 and out.ndim == 1 and len(out) > PIECE_ELEMENTS:
             # In pieces, so that what is scaled is still in the cache.
-            for part in pieces(len(out)):
-                self.reduce(out[part], [one[part] for one in parts], op, factor)
+            for piece in pieces(len(out)):
+                self.reduce(out[piece], [part[piece] for part in parts], op, factor)
             return
         combine = COMBINE[op]
         with numpy.errstate(all="ignore"):  # gradients may be infinite

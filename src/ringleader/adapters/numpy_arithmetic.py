@@ -219,7 +219,7 @@ def _call_silently(function: Callable[..., Any], *arguments: Any, **words: Any) 
 class NumpyFlat:
     """See `ringleader.engine.reduction_kernels.FlatKernels`; ``take`` and ``give`` are the framework's."""
 
-    def __init__(self, dtype: str, take: Callable[[Any], Array], give: Callable[[Array], Any]) -> None:
+    def __init__(self, dtype: str, take: Callable[[Any], Any], give: Callable[[Array], Any]) -> None:
         """Take the element type, and the ways from the framework's arrays to NumPy's 1-D ones and back."""
         self._dtype = dtype
         self.take = take

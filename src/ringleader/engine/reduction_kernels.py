@@ -50,7 +50,7 @@ class FlatKernels(Protocol):
     """
 
     def take(self, array: Array) -> Array:
-        """Return a flat array over the memory of a contiguous array of the framework."""
+        """Return a flat array over the memory of a contiguous array of the framework; need not keep it."""
 
     def give(self, flat: Array) -> Array:
         """Return the framework's 1-D array over the memory of a flat one."""

@@ -117,6 +117,8 @@ class RepeatedReduction:
 
     def _bind(self, tensor: torch.Tensor, out: torch.Tensor, key: Any) -> Bound | None:
         """Return what does the reduction in the memory of these tensors; remember it where it keeps none."""
+        source: Any
+        target: Any
         source, target = (flat_at(one.data_ptr(), self._dtype, self._count) for one in (tensor, out))
         is_memory = source is not None
         if not is_memory:

@@ -27,16 +27,19 @@ class TensorMemory(ResultMemory):
 
     def new(self, nbytes: int) -> torch.UntypedStorage:
         """Return a storage, of huge pages where it is long and the kernel has them."""
-        storage = torch.UntypedStorage(nbytes)
+        storage = torch.UntypedStorage(nbytes)  # type: ignore[no-untyped-call]
         start = -(-storage.data_ptr() // HUGE_BYTES) * HUGE_BYTES
         length = (storage.data_ptr() + nbytes - start) // HUGE_BYTES * HUGE_BYTES
         if length > 0:
             _libc.madvise(start, length, mmap.MADV_HUGEPAGE)  # what fails leaves ordinary pages
         return storage
 
-    def place(self, owner: torch.UntypedStorage) -> tuple[int, int]:
-        """Return its address and length, which change where a script shares, resizes or registers it."""
-        return owner.data_ptr(), owner.nbytes()
+    def place(self, owner: torch.UntypedStorage) -> tuple[int, int, bool]:
+        """Return its address, its length, and whether it can be resized.
+
+        They change where a script shares, resizes or registers it, the last one where NumPy has it once.
+        """
+        return owner.data_ptr(), owner.nbytes(), owner.resizable()
 
     def is_used(self, owner: torch.UntypedStorage) -> bool:
         """Return whether C++ has another use of the storage than Python's object for it."""
@@ -52,4 +55,4 @@ def result_like(tensor: torch.Tensor) -> torch.Tensor:
     if nbytes < LEAST_BYTES or not tensor.is_cpu or not PROCESS.get().settings.recycled_results:
         return torch.empty_like(tensor)
     result = torch.empty(0, dtype=tensor.dtype, device="cpu")
-    return result.set_(TENSORS.take(nbytes), 0, tensor.shape, tensor.stride())  # type: ignore[call-overload, no-any-return]
+    return result.set_(TENSORS.take(nbytes), 0, tensor.shape, tensor.stride())

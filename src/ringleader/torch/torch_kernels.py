@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import c_char
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from ringleader.adapters.numpy_arithmetic import (
     scale_integers,
 )
 from ringleader.adapters.numpy_arithmetic import scale as scale_array
+from ringleader.engine.communicator import memory_at
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.reduction_kernels import FlatKernels, divisor_of
 
@@ -138,8 +138,8 @@ class TorchKernels:
             out = out.view(-1)
         if factor != 1.0 and out.dim() == 1 and len(out) > PIECE_ELEMENTS:
             # In pieces, so that what is scaled is still in the cache.
-            for part in pieces(len(out)):
-                self.reduce(out[part], [one[part] for one in parts], op, factor)
+            for piece in pieces(len(out)):
+                self.reduce(out[piece], [part[piece] for part in parts], op, factor)
             return
         if out.dtype in _SIGNED or out.dtype == torch.bool:
             self._reduce_rare(out, parts, op)
@@ -190,7 +190,12 @@ class TorchKernels:
         """Return NumPy's for all types but the half ones: a call of them begins 1 µs sooner."""
         if dtype in HALF_TYPES:
             return self
-        return NumpyFlat(dtype, take=_numpy_flat, give=torch.from_numpy)
+
+        def take(tensor: torch.Tensor) -> Array | None:
+            # Not by `tensor.numpy()`, after which PyTorch does not resize the script's tensor.
+            return flat_at(tensor.data_ptr(), dtype, tensor.numel())
+
+        return NumpyFlat(dtype, take=take, give=torch.from_numpy)
 
     # `FlatKernels` of the half types
 
@@ -244,10 +249,6 @@ class TorchKernels:
         out.copy_(total.add_(second.to(inner) * of_second))
 
 
-def _numpy_flat(tensor: torch.Tensor) -> Array:
-    return tensor.numpy().reshape(-1)
-
-
 def flat_at(address: int, dtype: str, count: int) -> Array | None:
     """Return the flat array of `TorchKernels.flat_kernels` over memory that it does not keep.
 
@@ -256,8 +257,7 @@ def flat_at(address: int, dtype: str, count: int) -> Array | None:
     if dtype in HALF_TYPES:
         return None
     kind = dtype_named(dtype)
-    memory: Any = (c_char * (count * kind.itemsize)).from_address(address)
-    return numpy.frombuffer(memory, kind)
+    return numpy.frombuffer(memory_at(address, count * kind.itemsize), kind)
 
 
 def scale_on_device(array: torch.Tensor, factor: float) -> None:
