@@ -37,6 +37,8 @@ LONGEST_GRACE = 86400.0
 
 CONSISTENCY = ("warn", "error", "off")
 """Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
+RECYCLED_RESULTS, MOST_RECYCLED = 2, 1024
+"""Default of ``--recycled-results``, as a script that replaces a result by the next one has two; the most."""
 
 
 class Family(StrEnum):
@@ -242,6 +244,15 @@ class Job:
         "Compare the ranks' parameters from time to time (at most 0.1% of a step); if they differ, warn "
         "or stop the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
         choices=CONSISTENCY,
+        of="scale cluster",
+    )
+    recycled_results: int | None = option(
+        "Results of each size, from 256 KiB on, whose memory a rank keeps and uses again; 0: none. [default: "
+        f"RINGLEADER_RECYCLED_RESULTS, else {RECYCLED_RESULTS}]",
+        metavar="N",
+        least=0,
+        most=MOST_RECYCLED,
+        unit="results",
         of="scale cluster",
     )
     output_dir: str | None = option(

@@ -220,6 +220,7 @@ class SubmitOptions:
     first=(
         *("np", "map_by", "threads", "master_port", "x", "env_file", "autotune", "consistency_check"),
         *("quiet", "timeout", "workdir", "dry_run", "json", "json_file", "mpirun_arg", "start_timeout"),
+        "recycled_results",
         *(part.parameter for part in parts(ElasticOptions)),
     ),
     everyday=(
