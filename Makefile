@@ -143,7 +143,8 @@ RUN_lab := $(PYTEST) $(SHORT) tests/lab
 RUN_report := $(PYTEST) $(SHORT) tests/report
 RUN_frameworks := $(PYTEST) $(SHORT) tests/frameworks
 RUN_docs := $(PYTEST) $(SHORT) tests/docs
-RUN_site := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+# Without --quiet, which drops warnings before --strict counts them.
+RUN_site := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 RUN_long-mpi := $(PYTEST) $(LONG) $(PAIR) tests/mpi
 RUN_long-contract := $(PYTEST) $(LONG) $(CONTRACT)
