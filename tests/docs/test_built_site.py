@@ -33,6 +33,8 @@ class Page(HTMLParser):
     ids: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
     """Of the whole page, pictures and scripts too."""
+    loaded: list[str] = field(default_factory=list)
+    """What a browser fetches to show the page."""
     shown: list[str] = field(default_factory=list)
     """Of the text and the tabs above it, where a reader looks first."""
     text: str = ""
@@ -48,6 +50,8 @@ class Page(HTMLParser):
         values = {name: value or "" for name, value in attrs}
         self.ids |= {values[name] for name in ("id", "name") if name in values}
         self.links += [values[name] for name in ("href", "src") if name in values and tag != "form"]
+        self.loaded += [values["src"]] if "src" in values else []
+        self.loaded += [values["href"]] if values.get("rel") in ("stylesheet", "icon", "preload") else []
         inside = tag == "article" or "md-tabs" in values.get("class", "").split()
         self.depth += inside or (self.depth > 0 and tag in ("article", "nav"))
         if self.depth and tag == "a":
@@ -103,6 +107,11 @@ def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path, pages: dict[
             if not file.exists() or (anchor and there is not None and anchor not in there.ids):
                 wrong.add(f"{path}: {link}")
     assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:
+    """One script from a server that doesn't answer, and a page has no search box until it is given up."""
+    assert {link for page in pages.values() for link in page.loaded if urlsplit(link).netloc} == set()
 
 
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal["want"])
