@@ -45,9 +45,8 @@ def test_rows_groups_and_sets(jobs: Any, size: int, transport: str, environ: dic
     jobs("contract_exchanges.py", transport, ranks=size, **environ).passed(size)
 
 
-@pytest.mark.parametrize(
-    "program", [pytest.param("contract.py", marks=pytest.mark.long), "contract_exchanges.py"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
 def test_one_rank_under_mpirun(jobs: Any, program: str) -> None:
     jobs(program, "loopback", ranks=1).passed(1)
 

@@ -18,7 +18,9 @@ VERSIONS = ["2.8", "2.13"]
     "program",
     [
         pytest.param(("contract.py", "distributed"), marks=pytest.mark.long),
-        ("contract_operations.py", "distributed", "4"),  # factors of NCCL's are exact for powers of two
+        pytest.param(  # factors of NCCL's are exact for powers of two
+            ("contract_operations.py", "distributed", "4"), marks=pytest.mark.long
+        ),
         ("distributed.py", "operations"),
         pytest.param(("training.py",), marks=pytest.mark.long),
         pytest.param(("sharding.py",), marks=pytest.mark.long),

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch]
     [
         (2, {}, "shared"),
         (3, {}, "shared"),
-        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "shared"),
+        pytest.param(4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "shared", marks=pytest.mark.long),
         (2, {"RINGLEADER_TRANSPORT": "mpi"}, "own"),
     ],
     ids=["one host", "three ranks", "2x2", "plain MPI"],

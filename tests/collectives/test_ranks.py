@@ -145,7 +145,7 @@ def test_a_deadline_ends_every_wait(jobs: Any) -> None:
 @pytest.mark.parametrize(
     ("size", "per_host"),
     [
-        (1, ""),
+        pytest.param(1, "", marks=pytest.mark.long),
         pytest.param(2, "", marks=pytest.mark.long),
         (2, "1"),
         pytest.param(4, "2", marks=pytest.mark.long),
@@ -175,9 +175,17 @@ def test_joining(jobs: Any, size: int) -> None:
     jobs("joining.py", ranks=size).passed(size)
 
 
-@pytest.mark.parametrize("transport", ["", pytest.param("mpi", marks=pytest.mark.long)])
-def test_joining_between_hosts(jobs: Any, transport: str) -> None:
-    jobs("joining.py", ranks=4, RINGLEADER_RANKS_PER_HOST="2", RINGLEADER_TRANSPORT=transport).passed(4)
+@pytest.mark.parametrize(
+    ("size", "per_host", "transport"),
+    [
+        (2, "1", ""),
+        pytest.param(4, "2", "", marks=pytest.mark.long),
+        pytest.param(4, "2", "mpi", marks=pytest.mark.long),
+    ],
+)
+def test_joining_between_hosts(jobs: Any, size: int, per_host: str, transport: str) -> None:
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host, "RINGLEADER_TRANSPORT": transport}
+    jobs("joining.py", ranks=size, **environ).passed(size)
 
 
 def test_a_stall_is_told_with_the_tensor_and_the_missing_ranks(jobs: Any) -> None:
@@ -232,7 +240,8 @@ def test_a_rank_that_gives_up_alone(jobs: Any, size: int, per_host: str, tmp_pat
     jobs.fresh("giving_up.py", str(tmp_path), ranks=size, **environ).passed(size)
 
 
-@pytest.mark.parametrize("starter", ["ringleader", pytest.param("mpi4py", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
 def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
     """The launcher knows, so the others end too, each with its own exit code."""
     ringleader = str(Path(sys.executable).with_name("ringleader"))

@@ -16,7 +16,7 @@ from tests.sequences.judge import KNOWN_FAULTS, Trials
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(1800)]
 
-FEW, MANY = 3, 2000
+FEW, MANY = 2, 2000
 SEVERAL = "several"
 
 

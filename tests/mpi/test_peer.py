@@ -49,7 +49,7 @@ print(json.dumps(found), flush=True)
 """
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_every_pair_measures_and_a_silent_partner_is_named(workplace, python, ranks):
     outcome, recorder = workplace.launch(python, "-c", PAIRS, np=ranks)
     assert outcome.exit_code == 0, recorder.all("stderr")

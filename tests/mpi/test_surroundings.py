@@ -91,6 +91,7 @@ def test_an_ordinary_user_where_nothing_can_be_written(workplace, which):
     assert not (scratch / f"ringleader-{NOBODY}").exists()
 
 
+@pytest.mark.long
 def test_sixty_four_ranks_on_however_few_cores(workplace):
     done = workplace.run("run", "-n", "64", "--oversubscribe", "sh", "-c", "echo $RANK of $WORLD_SIZE")
     # A busy machine is slow enough for progress to be reported.

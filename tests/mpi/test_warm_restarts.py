@@ -105,6 +105,7 @@ def test_ranks_of_a_restart_have_imported_already(workplace, python, what):
     assert not workplace.gone_within(5.0)
 
 
+@pytest.mark.long
 def test_warm_ranks_meet_over_mpi(workplace, python):
     out, err = start(workplace, python, "once", script=OVER_MPI).communicate(timeout=120)
     found = sorted(shown(out), key=lambda one: one["rank"])

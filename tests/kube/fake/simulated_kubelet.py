@@ -75,11 +75,13 @@ class Kubelet:
         self._do(pod, namespace, lambda key: self._edit(key, "", lambda one: self._ready(one, ready)))
 
     def restart(self, pod: str, code: int = 1, reason: str = "", namespace: str = "default") -> None:
-        """Let the first container fail and start again in place."""
-        self._do(
-            pod, namespace, lambda key: self._edit(key, "", lambda one: self._restart(one, code, reason))
-        )
-        self._do(pod, namespace, lambda key: self._start(key, ready=True))
+        """Let the first container fail and start again in place, before a controller can remove the Pod."""
+
+        def again(key: Key) -> None:
+            self._edit(key, "", lambda one: self._restart(one, code, reason))
+            self._start(key, ready=True)
+
+        self._do(pod, namespace, again)
 
     def finish(self, pod: str, code: int = 0, reason: str = "", namespace: str = "default") -> None:
         """Let the Pod end: 0 succeeds, all else fails."""
