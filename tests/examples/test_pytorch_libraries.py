@@ -47,27 +47,15 @@ def test_fsdp2_shards_parameters_over_ranks(run: Callable) -> None:
 @pytest.mark.torch
 @pytest.mark.mpi
 @pytest.mark.long
-@pytest.mark.parametrize("library", ["accelerate", "lightning"])
-def test_a_library_divides_the_data_and_keeps_ranks_equal(run: Callable, library: str) -> None:
+@pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers"])
+def test_a_library_divides_the_data_and_keeps_ranks_equal(
+    run: Callable, library: str, tmp_path: Path
+) -> None:
     pytest.importorskip(library)
-    lines = ended(run, f"with_{library}")
+    lines = ended(run, f"with_{library}", *(["--output-dir", tmp_path] if library == "transformers" else []))
     assert falls(lines), lines
-    one, other = reported(lines, ": (16 batches, checksum .*)")  # 2048 samples, 64 in a batch, 2 ranks
+    one, other = reported(lines, ": (16 batches, checksum .*)")  # half of 2048 samples, 64 in a batch, say
     assert one == other
-
-
-@pytest.mark.torch
-@pytest.mark.mpi
-@pytest.mark.long
-def test_transformers_trains_the_same_model_on_all_ranks(run: Callable, tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    lines = ended(run, "with_transformers", "--output-dir", tmp_path)
-    one, other = reported(lines, ": (16 batches, checksum .*)")  # 512 sequences, 16 in a batch, 2 ranks
-    assert one == other
-    for losses in reported(lines, ": loss (.*)"):
-        before, after = map(float, losses.split(", then "))
-        assert after < 0.8 * before
 
 
 def test_the_page_shows_what_the_scripts_do() -> None:
