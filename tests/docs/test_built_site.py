@@ -128,8 +128,17 @@ def test_a_goal_is_reached_in_three_clicks_or_one_search(
     assert goal["says"] in pages[clicks[-1]].text
 
 
+CHINESE = [
+    {"want": "退出码", "search": "退出码", "click": ["guides/kubernetes.zh-CN.html"]},
+    {"want": "互不通信", "search": "互不通信", "click": ["guides/scaling.zh-CN.html"]},
+]
+"""Words within a sentence, which has no spaces."""
+
+
 @pytest.mark.browser
-@pytest.mark.parametrize("goal", [one for one in GOALS if "search" in one], ids=lambda goal: goal["want"])
+@pytest.mark.parametrize(
+    "goal", [*(one for one in GOALS if "search" in one), *CHINESE], ids=lambda goal: goal["want"]
+)
 def test_the_search_finds_it(site: Path, tmp_path: Path, goal: dict[str, Any]) -> None:
     """Opened from a disk, without a server; the page is one of the first five."""
     address = f"{(site / FRONT).as_uri()}?q={quote(goal['search'])}"
