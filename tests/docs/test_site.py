@@ -74,6 +74,12 @@ def test_messages_of_the_troubleshooting_page_are_printed_by_the_program() -> No
     assert wrong == []
 
 
+def test_make_docs_counts_warnings() -> None:
+    """mkdocs' --quiet raises the level of its log, and then --strict counts no warning at all."""
+    (line,) = re.findall(r"^RUN_site := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "--strict" in line and "--quiet" not in line and " -q" not in line
+
+
 TUTORIAL = "docs/tutorial/first-report.md"
 GPU_PAGE = "docs/tutorial/one-gpu-machine.md"
 ON_CPU = """
