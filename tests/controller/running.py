@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.kube.fake import FakeCluster
+from tests.mpijobs import mpijob
 
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.kubeconfig import credentials
@@ -146,25 +147,8 @@ def wait(holds: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
 
 def job(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, Any]:
     """An MPIJob whose worker Pods run until somebody stops them and whose launcher does too."""
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "runPolicy": policy,
-            "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "template": template(["mpirun", "-n", "2", "true"])},
-                "Worker": {"replicas": workers, "template": template(None)},
-            },
-        },
-    }
-
-
-def template(command: list[str] | None) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "main", "image": "example.org/train:1"}
-    if command:
-        container["command"] = command
-    return {"spec": {"containers": [container]}}
+    command, place = {"command": ["mpirun", "-n", "2", "true"]}, {"namespace": "default"}
+    return mpijob(name, workers=workers, launcher=command, metadata=place, runPolicy=policy)
 
 
 def condition(fake: FakeCluster, type_: str, name: str = "train") -> dict[str, Any] | None:

@@ -54,9 +54,7 @@ disturbances = st.one_of(
 changes = st.one_of(
     st.tuples(st.just("workers"), st.integers(1, 4)),
     st.tuples(st.just("suspend"), st.booleans()),
-    st.tuples(
-        st.just("lose"), st.sampled_from(["train-worker-0", "train-worker-1", "train-config", "train"])
-    ),
+    st.tuples(st.just("lose"), st.sampled_from(LOST)),
     st.tuples(st.just("fail"), st.integers(0, 1)),
 )
 scripts = st.lists(st.one_of(disturbances, disturbances, changes), min_size=2, max_size=8)
@@ -232,10 +230,7 @@ def calm(ground: FakeCluster, tmp_path_factory: pytest.TempPathFactory) -> Calla
             stage = Stage(ground, folder)
             ground.create(_job(workers, suspend=how == "suspended"), stage.space)
             stage.end(workers, how)
-            done = {"running": "Running", "suspended": "Suspended", "succeeded": "Succeeded"}.get(
-                how, "Failed"
-            )
-            wait(lambda: done in stage.true(), f"the calm job is {how}")
+            wait(lambda: DONE[how] in stage.true(), f"the calm job is {how}")
             state = stage.state()
             while (again := _after_a_while(stage)) != state:
                 state = again

@@ -104,18 +104,6 @@ def test_it_is_not_ready_while_the_server_is_away(cluster, start, tmp_path):
     wait(lambda: ask(port, "/readyz")[0] == 200, "it is ready again")
 
 
-def test_the_second_takes_over_when_the_first_is_told_to_stop(cluster, start, tmp_path):
-    first = start("--port", "0")
-    wait(lambda: said(tmp_path, "looks after", 0), "the first works")
-    start("--port", "0")
-    wait(lambda: said(tmp_path, "waits for the Lease", 1), "the second waits")
-    first.send_signal(signal.SIGTERM)
-    assert first.wait(PATIENCE) == 0
-    wait(lambda: said(tmp_path, "looks after", 1), "the second works")
-    cluster.create(job())
-    wait(lambda: holds(cluster, "Running"), "the job runs")
-
-
 def test_without_the_crd_it_says_what_to_do(cluster, start, tmp_path):
     cluster.delete("customresourcedefinitions", "mpijobs.kubeflow.org", "")
     process = start("--port", "0", "--log-format", "text")
@@ -123,15 +111,6 @@ def test_without_the_crd_it_says_what_to_do(cluster, start, tmp_path):
     text = (tmp_path / "log0").read_text()
     assert "does not know MPIJobs of kubeflow.org/v2beta1" in text
     assert "ringleader operator crd | kubectl apply -f -" in text
-    assert "Traceback" not in text
-
-
-def test_without_rights_it_says_which(cluster, start, tmp_path):
-    config = cluster.write_kubeconfig(tmp_path / "eve", token=cluster.add_user("eve"))
-    process = start("--port", "0", "--log-format", "text", config=config)
-    assert process.wait(PATIENCE) == 3
-    text = (tmp_path / "log0").read_text()
-    assert "cannot list resource" in text
     assert "Traceback" not in text
 
 
@@ -147,9 +126,8 @@ def test_a_dry_run_says_what_it_would_look_after(cluster, start):
     ]
 
 
-@pytest.mark.parametrize("flag", ["--threadiness", "--parallel-jobs"])
-def test_options_of_the_reference_are_understood(cluster, start, flag):
-    process = start("--dry-run", "--monitoring-port", "0", flag, "4", "--kube-api-qps", "5")
+def test_options_of_the_reference_are_understood(cluster, start):
+    process = start("--dry-run", "--monitoring-port", "0", "--threadiness", "4", "--kube-api-qps", "5")
     text, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert "would answer no probes" in text

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kube.fake import FakeCluster, StandInOptions
+from tests.kube.fake import FakeCluster
 from tests.kube.user_session import Command, Start
 
 from ringleader.kubernetes.mpijob.crd import crd
@@ -17,14 +17,6 @@ from ringleader.kubernetes.mpijob.crd import crd
 def fake() -> Iterator[FakeCluster]:
     """A fake cluster that knows MPIJobs."""
     with FakeCluster() as cluster:
-        cluster.create(crd())
-        yield cluster
-
-
-@pytest.fixture
-def nodes() -> Iterator[FakeCluster]:
-    """A fake cluster that knows MPIJobs, and whose Jobs and Pods do what their annotations say."""
-    with FakeCluster(stand_in=StandInOptions()) as cluster:
         cluster.create(crd())
         yield cluster
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import ssl
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,13 @@ from tests.kube.fake import FakeCluster
 from tests.kube.fake.cluster import self_signed
 from tests.kube.handler_server import run, serve
 
-from ringleader.errors import RefusedError, RequestError
+from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, MPIJOBS, NAMESPACES, PODS
+from ringleader.kubernetes.client.api_resources import CONFIG_MAPS, NAMESPACES, PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.credentials import Credentials, Identity
 from ringleader.kubernetes.client.informer import Informer
 from ringleader.kubernetes.client.kubeconfig import credentials
-from ringleader.kubernetes.client.retry import Backoff, Outage, with_retries
 
 SPACE = "default"
 
@@ -51,12 +49,6 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 def pod(name: str) -> dict[str, Any]:
     spec = {"containers": [{"name": "c", "image": "i"}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SPACE}, "spec": spec}
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the test as a whole has a deadline."""
-    while not condition():
-        await asyncio.sleep(0.01)
 
 
 # --- verbs ------------------------------------------------------------------------------------------------
@@ -98,22 +90,6 @@ def test_listing_by_selectors(kubeconfig: Path) -> None:
             assert [item["metadata"]["name"] for item in found.items] == ["a", "c"]
             found = await cluster.list(CONFIG_MAPS, fields="metadata.name=b")
             assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "b")]
-
-    run(test)
-
-
-def test_pages_that_expire_under_way(fake: FakeCluster, kubeconfig: Path) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            for number in range(7):
-                await cluster.create(CONFIG_MAPS, config_map(f"m-{number}"))
-            pages = cluster.pages(CONFIG_MAPS, SPACE, labels="set=yes", limit=3)
-            assert len((await anext(pages)).items) == 3
-            await cluster.create(CONFIG_MAPS, config_map("m-9"))
-            fake.compact()
-            with pytest.raises(ApiError) as caught:
-                await anext(pages)
-            assert caught.value.is_gone
 
     run(test)
 
@@ -284,97 +260,4 @@ def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
 # --- informers under trouble ------------------------------------------------------------------------------
 
 
-def informer_of(cluster: Cluster, **options: Any) -> Informer[dict[str, str]]:
-    return Informer(
-        cluster,
-        CONFIG_MAPS,
-        namespace=SPACE,
-        labels="set=yes",
-        project=lambda document: dict(document.get("data") or {}),
-        backoff=Backoff(first=0.01, longest=0.05),
-        **options,
-    )
-
-
-TROUBLE: list[Callable[[FakeCluster], None]] = [
-    lambda fake: fake.faults.drop_watches(),
-    lambda fake: fake.faults.stale_watches(),
-    lambda fake: (fake.faults.drop_watches(), fake.compact())[0],
-    lambda fake: (fake.faults.refuse(500, verb="watch", times=2), fake.faults.drop_watches())[1],
-    lambda fake: (fake.faults.refuse(429, verb="watch", times=2, retry_after=0), fake.faults.drop_watches())[
-        1
-    ],
-    lambda fake: (fake.faults.go_away(), fake.faults.drop_watches())[0],
-]
-
-
-@pytest.mark.parametrize("trouble", TROUBLE, ids=["drop", "stale", "old", "500", "429", "away"])
-def test_informers_come_through(
-    fake: FakeCluster, kubeconfig: Path, trouble: Callable[[FakeCluster], None]
-) -> None:
-    """What changed during the trouble is known after it."""
-
-    async def test() -> None:
-        async with client(kubeconfig, timeout=10.0) as cluster:
-            informer = informer_of(cluster, silence=2.0)
-            following = asyncio.ensure_future(informer.run())
-            fake.create(config_map("stays", x="1"))
-            fake.create(config_map("goes"))
-            await until(lambda: len(informer) == 2)
-            trouble(fake)
-            fake.delete("configmaps", "goes", SPACE)
-            fake.create(config_map("comes", y="1"))
-            fake.change("configmaps", "stays", lambda document: document["data"].update(x="2"))
-            fake.faults.come_back()
-            expected = {"stays": {"x": "2"}, "comes": {"y": "1"}}
-            await until(lambda: {kept.name: kept.value for kept in informer.items()} == expected)
-            following.cancel()
-
-    run(test)
-
-
-def test_an_informer_and_a_kind_that_is_not_there(tmp_path: Path) -> None:
-    with FakeCluster() as fake:
-        path = fake.write_kubeconfig(tmp_path / "k")
-
-        async def test() -> None:
-            async with client(path) as cluster:
-                informer: Informer[str] = Informer(cluster, MPIJOBS, project=str)
-                with pytest.raises(RefusedError) as caught:
-                    await informer.run()
-                assert "is the kind MPIJob of kubeflow.org/v2beta1 installed?" in str(caught.value)
-
-        run(test)
-
-
 # --- a server that is away --------------------------------------------------------------------------------
-
-
-def test_retries_while_a_server_is_away(fake: FakeCluster, kubeconfig: Path) -> None:
-    told: list[str] = []
-
-    async def test() -> None:
-        async with client(kubeconfig, timeout=5.0) as cluster:
-            fake.faults.go_away()
-
-            def tell(text: str) -> None:
-                told.append(text)
-                fake.faults.come_back()
-
-            backoff = Backoff(first=0.01, longest=0.05)
-            found = await with_retries(
-                lambda: cluster.create(PODS, pod("p")), within=50, outage=Outage(tell), backoff=backoff
-            )
-            assert found["metadata"]["name"] == "p"
-
-    run(test)
-    assert "the API server does not answer" in told[0] and told[1:] == ["the API server answers again"]
-
-
-def test_a_certificate_file_that_is_not_there(fake: FakeCluster, tmp_path: Path) -> None:
-    path = fake.write_kubeconfig(tmp_path / "k")
-    config = json.loads(path.read_text())
-    config["clusters"][0]["cluster"]["certificate-authority"] = "no.pem"
-    path.write_text(json.dumps(config))
-    with pytest.raises(RequestError, match=r"no\.pem cannot be read: No such file or directory"):
-        asyncio.run(credentials(kubeconfig=str(path), environ={}))

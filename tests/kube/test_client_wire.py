@@ -74,26 +74,13 @@ CALLS: list[tuple[Callable[[Cluster], Any], Sent]] = [
     ),
     (lambda c: c.create(PODS, POD), Sent("POST /api/v1/namespaces/n/pods?fieldValidation=Strict", FORM, POD)),
     (lambda c: c.replace(PODS, POD), Sent("PUT /api/v1/namespaces/n/pods/p", FORM, POD)),
-    (
-        lambda c: c.patch(MPIJOBS, "j", {"status": None}, "n", subresource="status"),
-        Sent(
-            "PATCH /apis/kubeflow.org/v2beta1/namespaces/n/mpijobs/j/status",
-            "application/merge-patch+json",
-            {"status": None},
-        ),
-    ),
-    (
-        lambda c: c.delete(PODS, "p", "n", uid="u"),
-        Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, {**OPTIONS, "preconditions": {"uid": "u"}}),
-    ),
-    (
-        lambda c: c.delete(PODS, "p", "n", grace=0, uid="u"),
-        Sent(
-            "DELETE /api/v1/namespaces/n/pods/p",
-            FORM,
-            {**OPTIONS, "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}},
-        ),
-    ),
+    (lambda c: c.patch(MPIJOBS, "j", {"status": None}, "n", subresource="status"),
+     Sent("PATCH /apis/kubeflow.org/v2beta1/namespaces/n/mpijobs/j/status", "application/merge-patch+json",
+     {"status": None})),
+    (lambda c: c.delete(PODS, "p", "n", uid="u"),
+     Sent("DELETE /api/v1/namespaces/n/pods/p", FORM, {**OPTIONS, "preconditions": {"uid": "u"}})),
+    (lambda c: c.delete(PODS, "p", "n", grace=0, uid="u"), Sent("DELETE /api/v1/namespaces/n/pods/p", FORM,
+     {**OPTIONS, "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}})),
     (lambda c: drained(c.logs("p", "n")), Sent("GET /api/v1/namespaces/n/pods/p/log", None, None)),
     (
         lambda c: drained(
@@ -115,7 +102,7 @@ CALLS: list[tuple[Callable[[Cluster], Any], Sent]] = [
             None,
         ),
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "expected"), CALLS)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Operator, Start, mpijob, on_a_terminal, until
+from tests.kube.user_session import Operator, Start, on_a_terminal, until
+from tests.mpijobs import mpijob
 
 RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")
 SUBMIT = ("submit", *RUN[3:])
@@ -64,31 +65,6 @@ def test_the_jobs_exit_code_is_ours(start: Start, operator: Operator, tmp_path: 
     assert (written["exit_code"], written["whose"], written["state"]) == (7, "launcher", "Failed")
 
 
-def test_a_job_that_runs_too_long_ends_with_124(start: Start, operator: Operator) -> None:
-    command = start(*RUN, "--timeout", "60", *TRAIN)
-    assert operator.arrived()["spec"]["runPolicy"]["activeDeadlineSeconds"] == 60
-    operator.takes_up()
-    operator.starts()
-    operator.finishes(143, reason="DeadlineExceeded", message="Job was active longer than specified deadline")
-    assert command.ends() == 124
-
-
-def test_a_job_that_fails_before_it_starts(start: Start, operator: Operator) -> None:
-    command = start(*RUN, *TRAIN)
-    operator.takes_up()
-    operator.sets("Failed", reason="InvalidSpec", message="spec.x: is wrong")
-    assert command.ends() == 3
-    assert "ringleader: spec.x: is wrong\nringleader: exit code 3 (the cluster)" in command.err
-
-
-def test_a_job_from_a_file(start: Start, operator: Operator, tmp_path: Path) -> None:
-    command = start("submit", str(job_yaml(tmp_path / "job.yaml")))
-    operator.takes_up()
-    operator.starts()
-    operator.finishes()
-    assert command.ends() == 0
-
-
 def test_rm_deletes_the_job_after_its_end(start: Start, operator: Operator, fake: FakeCluster) -> None:
     command = start(*RUN, "--rm", *TRAIN)
     operator.takes_up()
@@ -96,14 +72,6 @@ def test_rm_deletes_the_job_after_its_end(start: Start, operator: Operator, fake
     operator.finishes(3)
     assert command.ends() == 3
     assert fake.get("mpijobs", "train") is None
-
-
-def test_detach_prints_the_name(start: Start, operator: Operator) -> None:
-    command = start(*RUN, "--detach", *TRAIN)
-    assert command.ends() == 0
-    assert command.out == "train\n"
-    assert "ringleader k8s logs -f train" in command.err
-    operator.arrived()
 
 
 def test_several_jobs_are_sent_with_detach(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
@@ -126,6 +94,7 @@ def test_a_generated_name(start: Start, fake: FakeCluster, tmp_path: Path) -> No
     (job,) = fake.list("mpijobs")
     assert command.out == f"{job['metadata']['name']}\n"
     assert command.out.startswith("train-") and len(command.out) == len("train-12345\n")
+    assert f"ringleader k8s logs -f {command.out}" in command.err
 
 
 def test_ctrl_c_while_the_job_is_being_sent(start: Start, fake: FakeCluster) -> None:
@@ -195,7 +164,7 @@ def test_without_a_terminal_ctrl_c_leaves_the_job(
 
 @pytest.mark.parametrize(
     ("answer", "code", "is_left"),
-    [(b"y\n", 130, False), (b"n\n", 130, True), (b"\n", 130, True), (b"c\n", 0, True)],
+    [(b"y\n", 130, False), (b"\n", 130, True), (b"c\n", 0, True)],
 )
 def test_on_a_terminal_ctrl_c_asks(
     start: Start, operator: Operator, fake: FakeCluster, answer: bytes, code: int, is_left: bool
@@ -247,18 +216,6 @@ def test_a_server_that_is_away_for_a_while(start: Start, operator: Operator, fak
     assert command.out == "one\ntwo\n", "each line of the log once"
 
 
-def test_watches_that_break_or_expire(start: Start, operator: Operator, fake: FakeCluster) -> None:
-    command = start(*RUN, *TRAIN)
-    operator.takes_up()
-    fake.faults.drop_watches()
-    operator.starts()
-    command.says("running on 2 workers")
-    fake.compact()
-    fake.faults.drop_watches()
-    operator.finishes(4)
-    assert command.ends() == 4
-
-
 def test_nobody_reads_the_log_any_more(start: Start, operator: Operator, fake: FakeCluster) -> None:
     ours, theirs = os.pipe()
     command = start(*RUN, *TRAIN, stdout=theirs)
@@ -295,74 +252,6 @@ def test_no_crd(start: Start, fake: FakeCluster) -> None:
     assert "--on pods" in command.err
 
 
-def test_no_namespace(start: Start) -> None:
-    command = start(*RUN, "--namespace", "nowhere", *TRAIN)
-    assert command.ends() == 3
-    assert "there is no namespace nowhere" in command.err
-
-
-def test_a_namespace_that_is_being_deleted(start: Start, fake: FakeCluster) -> None:
-    fake.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    held = {"name": "held", "finalizers": ["example.org/hold"]}
-    fake.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": held}, "team")
-    fake.delete("namespaces", "team")
-    command = start(*RUN, "--namespace", "team", *TRAIN)
-    assert command.ends() == 3
-    assert "the namespace team is being deleted" in command.err
-
-
-def test_no_right(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
-    mine = fake.write_kubeconfig(tmp_path / "eve", token=fake.add_user("eve"))
-    command = start(*RUN, *TRAIN, kubeconfig=mine)
-    assert command.ends() == 3
-    assert "not allowed" in command.err
-    assert "the verb create on mpijobs.kubeflow.org" in command.err
-
-
-def test_wrong_token(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
-    mine = fake.write_kubeconfig(tmp_path / "nobody", token="wrong")
-    command = start(*RUN, *TRAIN, kubeconfig=mine)
-    assert command.ends() == 3
-    assert "does not accept the credentials" in command.err
-
-
-def test_the_name_is_taken(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
-    fake.create(json.loads(job_yaml(tmp_path / "job.yaml").read_text()))
-    command = start(*RUN, *TRAIN)
-    assert command.ends() == 3
-    assert "one of this name exists" in command.err
-    assert "ringleader k8s delete train" in command.err
-
-
-def test_no_server(start: Start, fake: FakeCluster) -> None:
-    fake.faults.go_away()
-    command = start(*RUN, *TRAIN)
-    assert command.ends() == 3
-    assert fake.url in command.err
-
-
-def test_no_kubeconfig(start: Start, tmp_path: Path) -> None:
-    command = start(*RUN, *TRAIN, kubeconfig=tmp_path / "none")
-    assert command.ends() in (2, 3)
-    assert "none" in command.err
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: [", "job.yaml:2: is not YAML"),
-        ("- 1", "a list"),
-        ("", "there is no MPIJob"),
-        ("kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}", "there is no MPIJob"),
-    ],
-)
-def test_files_that_hold_no_job(start: Start, tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "job.yaml").write_text(text)
-    command = start("submit", str(tmp_path / "job.yaml"))
-    assert command.ends() == 2
-    assert said in command.err
-
-
 def test_every_fault_of_a_file_and_of_the_words(start: Start, tmp_path: Path) -> None:
     path = job_yaml(tmp_path / "job.yaml", slotsPerWorker=-1, replicaSpecs={})
     command = start("submit", "--gpus", "1", str(path), str(tmp_path / "none.yaml"))
@@ -382,19 +271,6 @@ def test_an_old_manifest(start: Start, fake: FakeCluster, tmp_path: Path) -> Non
     until("the job", lambda: fake.list("mpijobs"))
     assert "spec.runPolicy.cleanPodPolicy: Running counts now" in command.err
     assert "the operator refuses it unless it was installed with" in command.err
-
-
-def test_options_of_hosts_mean_nothing_on_a_cluster(start: Start) -> None:
-    command = start("run", "--on", "kubernetes", "--lab", "--oversubscribe", "--image", "x", "true")
-    assert command.ends() == 2
-    assert "--lab: means nothing with --on kubernetes" in command.err
-    assert "--oversubscribe: means nothing" in command.err
-
-
-def test_options_of_a_cluster_mean_nothing_on_hosts(start: Start) -> None:
-    command = start("run", "--image", "x", "true")
-    assert command.ends() == 2
-    assert "--image: is for jobs on Kubernetes" in command.err
 
 
 def test_a_rehearsal_sends_nothing_and_needs_no_cluster(

@@ -146,18 +146,6 @@ def kubeconfig_of(
     return cluster.write_kubeconfig(path, token=cluster.add_user("eve"))
 
 
-def mpijob(name: str = "train", **spec: Any) -> dict[str, Any]:
-    """A job of two workers."""
-    template = {"spec": {"containers": [{"name": "launcher", "image": "x"}]}}
-    replicas = {"Launcher": {"template": template}, "Worker": {"replicas": 2, "template": template}}
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name},
-        "spec": {"mpiReplicaSpecs": replicas} | spec,
-    }
-
-
 class Operator:
     """Plays the operator, the Job controller and the kubelet for one job, step by step."""
 

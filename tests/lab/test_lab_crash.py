@@ -47,24 +47,6 @@ def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, 
         )
 
 
-@pytest.mark.long
-def test_sigkill_of_down_leaves_nothing_that_another_down_would_not_remove(
-    scratch_name, ringleader, snapshot
-):
-    before = snapshot(scratch_name)
-    for moment in (random.uniform(0.1, 0.3) for _ in range(3)):
-        done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
-        assert done.returncode == 0, done.stderr
-        argv = [sys.executable, "-m", "ringleader", "lab", "down", "--name", scratch_name]
-        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)
-        time.sleep(moment)
-        process.kill()
-        process.wait(timeout=60)
-        done = ringleader("lab", "down", "--name", scratch_name)
-        assert done.returncode == 0, done.stderr
-        assert snapshot(scratch_name) == before, f"killed after {moment:.3f} s"
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_name, snapshot):
     before = snapshot(scratch_name)

@@ -181,27 +181,23 @@ def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, rin
     assert snapshot(scratch_name) == before
 
 
-def test_what_down_prints_is_what_removes_the_lab(scratch_name, ringleader, snapshot):
+def test_what_up_and_down_print_makes_and_removes_the_lab(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
-    assert ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34").returncode == 0
-    script = ringleader("lab", "down", "--name", scratch_name, "--dry-run").stdout
-    done = subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
+    words = ("--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+
+    def shell(*argv: str, text: str | None = None) -> str:
+        quiet = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+        done = subprocess.run(argv, **quiet, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    shell("sh", text=ringleader("lab", "up", *words, "--dry-run").stdout)
+    lab = saved_state.load(scratch_name)
+    host = lab.hosts[1].name
+    assert shell("ssh", "-F", lab.ssh_config, "-o", "ConnectionAttempts=20", host, "hostname") == host
+    shell("sh", text=ringleader("lab", "down", "--name", scratch_name, "--dry-run").stdout)
     ringleader("lab", "down", "--name", scratch_name)
     assert snapshot(scratch_name) == before
-
-
-def test_what_up_prints_makes_the_lab(scratch_name, ringleader):
-    words = ("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
-    script = ringleader(*words, "--dry-run").stdout
-    done = subprocess.run(["sh"], input=script, text=True, capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    lab = saved_state.load(scratch_name)
-    config = ["ssh", "-F", lab.ssh_config, "-o", "ConnectionAttempts=20", lab.hosts[1].name, "hostname"]
-    said = subprocess.run(
-        config, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert said.stdout.strip() == lab.hosts[1].name, said.stderr
 
 
 @pytest.mark.parametrize(("place", "options"), [("/tmp", ("--private-tmp",)), ("/var/tmp", ())])

@@ -8,6 +8,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.kube.fake.server import merge
+
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import MPIJOBS, PODS, of_document
 from ringleader.kubernetes.mpijob.model import MPIJob
@@ -208,7 +210,7 @@ class World:
                 self.annotated[name] = {**self.annotated.get(name, {}), **patch["metadata"]["annotations"]}
             return
         assert self.objects[kind]["metadata"]["name"] == name
-        self.objects[kind] = merged(self.objects[kind], patch)
+        self.objects[kind] = merge(self.objects[kind], patch)
 
     def delete(self, kind: str, name: str, uid: str) -> None:
         """Delete one object; a Pod stays until ``vanish``, a Job's Pods go with it."""
@@ -328,16 +330,3 @@ class World:
         policy = replace(self.job.spec.run_policy, **spec)
         self.job = replace(self.job, spec=replace(self.job.spec, run_policy=policy, mpi_replica_specs=specs))
         return self
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """JSON merge patch (RFC 7386)."""
-    if not isinstance(patch, Mapping):
-        return deepcopy(patch)
-    found = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found

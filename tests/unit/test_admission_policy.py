@@ -9,6 +9,7 @@ import pytest
 from tests.kube.fake import kinds
 from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
+from tests.mpijobs import mpijob
 
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import exec_spawn
@@ -108,14 +109,7 @@ CASES = [
     ("DELETE", kinds.POD, "", None, NOBODYS, False),
     ("DELETE", kinds.POD, "", None, FOREIGN, False),
     ("DELETE", kinds.POD, "", None, launchers_pod(), True),
-    (
-        "DELETE",
-        kinds.POD,
-        "",
-        None,
-        launchers_pod(**{"training.kubeflow.org/operator-name": "other"}),
-        False,
-    ),
+    ("DELETE", kinds.POD, "", None, launchers_pod(**{"training.kubeflow.org/operator-name": "other"}), False),
     ("DELETE", kinds.POD, "", None, launchers_pod(**{"training.kubeflow.org/job-name": "other"}), False),
     ("DELETE", kinds.POD, "", None, thing(owner("Job", name="train-launcher")), False),
     ("DELETE", kinds.JOB, "", None, launchers_pod(), False),
@@ -141,14 +135,8 @@ CASES = [
     ("CREATE", kinds.EVENT, "", thing(involvedObject={"kind": "Pod", "apiVersion": "v1"}), None, False),
     ("CREATE", kinds.ROLE, "", role(), None, True),
     ("CREATE", kinds.ROLE, "", role(rule("train-worker-0", "train-worker-12")), None, True),
-    (
-        "CREATE",
-        kinds.ROLE,
-        "",
-        role(rule("train-worker-0", verbs=("get", "create"), resources=("pods/exec",))),
-        None,
-        True,
-    ),
+    ("CREATE", kinds.ROLE, "",
+     role(rule("train-worker-0", verbs=("get", "create"), resources=("pods/exec",))), None, True),
     ("CREATE", kinds.ROLE, "", role(rule()), None, False),
     ("CREATE", kinds.ROLE, "", role(rule("database-0")), None, False),
     ("CREATE", kinds.ROLE, "", role(rule("train-worker-0-other")), None, False),
@@ -156,20 +144,14 @@ CASES = [
     ("CREATE", kinds.ROLE, "", role(rule("train-worker-0", verbs=("delete",))), None, False),
     ("UPDATE", kinds.ROLE, "", role(rule("train-worker-0")), NOBODYS, False),
     ("CREATE", kinds.ROLE_BINDING, "", binding(None, ACCOUNT), None, True),
-    (
-        "CREATE",
-        kinds.ROLE_BINDING,
-        "",
-        binding({"kind": "ClusterRole", "name": "train-launcher"}, ACCOUNT),
-        None,
-        False,
-    ),
+    ("CREATE", kinds.ROLE_BINDING, "", binding({"kind": "ClusterRole", "name": "train-launcher"}, ACCOUNT),
+     None, False),
     ("CREATE", kinds.ROLE_BINDING, "", binding({"kind": "Role", "name": "other"}, ACCOUNT), None, False),
     ("CREATE", kinds.ROLE_BINDING, "", binding(None, {**ACCOUNT, "namespace": "other"}), None, False),
     ("CREATE", kinds.ROLE_BINDING, "", binding(None, {"kind": "User", "name": "eve"}), None, False),
     ("CONNECT", kinds.POD, "exec", {}, None, False),
     ("UPDATE", LEASE, "", NOBODYS, NOBODYS, True),
-]
+]  # fmt: skip
 
 
 def why_not(case: tuple[Any, ...], user: str = US) -> str:
@@ -261,15 +243,7 @@ def test_nobody_else_is_judged() -> None:
 
 
 def test_what_the_operator_makes_is_allowed() -> None:
-    kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    job = read(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": {"name": "train", "namespace": "team", "uid": "u"},
-            "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 2, **kind}}},
-        }
-    )
+    job = read(mpijob(metadata={"namespace": "team", "uid": "u"}))
     made = [
         (kinds.ROLE, exec_spawn.role(job, ["train-worker-1"])),
         (kinds.ROLE_BINDING, exec_spawn.role_binding(job)),

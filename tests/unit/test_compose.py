@@ -28,34 +28,22 @@ SHELLCHECK = shutil.which("shellcheck")
 BASE = ComposeRequest(image="registry.example/team/torch:2.8", ranks=2)
 TWO = (Host(name="node1", slots=8), Host(name="node2", slots=8))
 CASES = {
-    "one-host": replace(
-        BASE,
-        name="digits",
-        ranks=4,
-        gpus=2,
-        mounts=(
-            Mount(source="/home/alice/digits", target="/digits"),
-            Mount(source="/data", target="/data", read_only=True),
-        ),
-        env=(("NCCL_DEBUG", "INFO"), ("GREETING", 'price: $5 "net", it\'s')),
-    ),
+    "one-host": replace(BASE, name="digits", ranks=4, gpus=2,
+     mounts=(Mount(source="/home/alice/digits", target="/digits"),
+     Mount(source="/data", target="/data", read_only=True)), env=(("NCCL_DEBUG", "INFO"),
+     ("GREETING", 'price: $5 "net", it\'s'))),
     "one-host-bridge": replace(BASE, network=Network.BRIDGE),
     "one-host-rdma": replace(BASE, rdma="host-network", gpus=1),
     "one-container": replace(BASE, ranks=8, slots=8, gpus=8),
     "hosts": replace(BASE, ranks=None, hosts=TWO, gpus=8, rdma="host-network"),
-    "hosts-user": replace(
-        BASE,
-        ranks=None,
-        hosts=(Host(name="10.0.0.1"), Host(name="fd00::3", slots=4), Host(name="gpu_3")),
-        slots=2,
-        user=User(uid=1000, gid=1000),
-        wait=60,
-    ),
+    "hosts-user": replace(BASE, ranks=None,
+     hosts=(Host(name="10.0.0.1"), Host(name="fd00::3", slots=4), Host(name="gpu_3")), slots=2,
+     user=User(uid=1000, gid=1000), wait=60),
     "hosts-efa": replace(BASE, ranks=None, hosts=TWO, gpus=8, rdma="efa"),
     "hosts-erdma": replace(BASE, ranks=None, hosts=TWO, gpus=8, rdma="erdma"),
     "swarm": replace(BASE, target=Target.SWARM, ranks=4, slots=2, env=(("TZ", "UTC"),)),
     "swarm-hosts": replace(BASE, target=Target.SWARM, ranks=None, hosts=TWO),
-}
+}  # fmt: skip
 
 WHOLE = ("one-host", "hosts-user", "swarm")
 """Kept with every file; of the others the compose files are kept."""

@@ -50,59 +50,32 @@ AGAIN = ContainerView(
     ("found", "sentence", "word"),
     [
         (pod("w", ended(1)), "worker w: container main: exit code 1", "Error"),
-        (
-            pod("w", ended(137, "OOMKilled")),
-            "worker w: container main: exit code 137 (SIGKILL, OOMKilled)",
-            "OOMKilled",
-        ),
+        (pod("w", ended(137, "OOMKilled")), "worker w: container main: exit code 137 (SIGKILL, OOMKilled)",
+         "OOMKilled"),
         (pod("w", ended(139)), "worker w: container main: exit code 139 (SIGSEGV)", "Error"),
         (pod("w", ended(152)), "worker w: container main: exit code 152 (SIGXCPU)", "Error"),
         (pod("w", ended(None, "", signal=11)), "worker w: container main: signal 11 (SIGSEGV)", ""),
         (pod("w", ended(1, message="no\nGPU")), "worker w: container main: exit code 1: no\nGPU", "Error"),
-        (
-            pod("w", ended(128, "StartError", message="exec: no such file")),
-            "worker w: container main: exit code 128 (StartError): exec: no such file",
-            "StartError",
-        ),
+        (pod("w", ended(128, "StartError", message="exec: no such file")),
+         "worker w: container main: exit code 128 (StartError): exec: no such file", "StartError"),
         (pod("w", reason="Evicted", message="low on memory"), "worker w: Evicted: low on memory", "Evicted"),
-        (
-            pod("w", ended(143), reason="DeadlineExceeded"),
-            "worker w: container main: exit code 143 (SIGTERM, DeadlineExceeded)",
-            "DeadlineExceeded",
-        ),
-        (
-            pod("w", reason="UnexpectedAdmissionError"),
-            "worker w: UnexpectedAdmissionError",
-            "UnexpectedAdmissionError",
-        ),
+        (pod("w", ended(143), reason="DeadlineExceeded"),
+         "worker w: container main: exit code 143 (SIGTERM, DeadlineExceeded)", "DeadlineExceeded"),
+        (pod("w", reason="UnexpectedAdmissionError"), "worker w: UnexpectedAdmissionError",
+         "UnexpectedAdmissionError"),
         (pod("w"), "worker w: failed", ""),
-        (
-            pod("l-launcher-x", AGAIN, phase="Running"),
-            "launcher l-launcher-x: container main: exit code 3",
-            "Error",
-        ),
-        (
-            pod(
-                "l-launcher-x",
-                ContainerView(name="wait", is_init=True, restarts=1, last_exit_code=4, last_reason="Error"),
-                ContainerView(name="main"),
-                phase="Pending",
-            ),
-            "launcher l-launcher-x: container wait: exit code 4",
-            "Error",
-        ),
-        (
-            pod("w", ended(2, name="init", is_init=True), ContainerView(name="main")),
-            "worker w: container init: exit code 2",
-            "Error",
-        ),
-        (
-            pod("w", ended(1, at="2026-01-01T00:00:02Z"), ended(9, name="side", at="2026-01-01T00:00:01Z")),
-            "worker w: container side: exit code 9",
-            "Error",
-        ),
+        (pod("l-launcher-x", AGAIN, phase="Running"), "launcher l-launcher-x: container main: exit code 3",
+         "Error"),
+        (pod("l-launcher-x",
+         ContainerView(name="wait", is_init=True, restarts=1, last_exit_code=4, last_reason="Error"),
+         ContainerView(name="main"), phase="Pending"), "launcher l-launcher-x: container wait: exit code 4",
+         "Error"),
+        (pod("w", ended(2, name="init", is_init=True), ContainerView(name="main")),
+         "worker w: container init: exit code 2", "Error"),
+        (pod("w", ended(1, at="2026-01-01T00:00:02Z"), ended(9, name="side", at="2026-01-01T00:00:01Z")),
+         "worker w: container side: exit code 9", "Error"),
     ],
-)
+)  # fmt: skip
 def test_how_a_pod_failed(found: PodView, sentence: str, word: str) -> None:
     failure = failure_of(found)
     assert failure is not None

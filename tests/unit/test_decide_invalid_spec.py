@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.decide_world import START, World, make_job
+from tests.unit.decide_world import START, World
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.mpijob.serializer import write
-from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.decision import Decision
 from ringleader.kubernetes.operator.decide.status import decide_invalid, status_of
 
@@ -146,102 +145,3 @@ def test_documents_that_are_no_jobs_at_all(nonsense: dict[str, Any]) -> None:
 def test_a_long_list_of_faults_fits() -> None:
     decision = decide_invalid(document(), RequestError("x" * 5000), START)
     assert len(decision.events[0].message) == 1024
-
-
-def edited(path: str, value: Any, **metadata: Any) -> dict[str, Any]:
-    """A valid job with one value changed; ``None`` removes it."""
-    found = deepcopy(write(make_job()))
-    found["metadata"] |= metadata
-    *way, last = path.split("/") if path else ("metadata", "name")
-    here = found
-    for key in way:
-        here = here.setdefault(key, {})
-    if path and value is None:
-        here.pop(last, None)
-    elif path:
-        here[last] = value
-    return found
-
-
-SPECS = "spec/mpiReplicaSpecs"
-
-
-@pytest.mark.parametrize(
-    ("found", "field"),
-    [
-        (edited("", None, name="my.job"), "metadata.name"),
-        (edited("", None, name="j" * 60), "metadata.name"),
-        (edited("", None, name="1st"), "metadata.name"),
-        (edited(SPECS, None), "spec.mpiReplicaSpecs"),
-        (edited(f"{SPECS}/Launcher", None), "spec.mpiReplicaSpecs[Launcher]"),
-        (edited(f"{SPECS}/Worker/replicas", None), "spec.mpiReplicaSpecs[Worker].replicas"),
-        (edited(f"{SPECS}/Launcher/replicas", 2), "spec.mpiReplicaSpecs[Launcher].replicas"),
-        (edited(f"{SPECS}/Worker/replicas", 0), "spec.mpiReplicaSpecs[Worker].replicas"),
-        (edited(f"{SPECS}/Worker/restartPolicy", "Always"), "spec.mpiReplicaSpecs[Worker].restartPolicy"),
-        (
-            edited(f"{SPECS}/Launcher/restartPolicy", "ExitCode"),
-            "spec.mpiReplicaSpecs[Launcher].restartPolicy",
-        ),
-        (
-            edited(f"{SPECS}/Worker/template/spec/containers", []),
-            "spec.mpiReplicaSpecs[Worker].template.spec.containers",
-        ),
-        (
-            edited(f"{SPECS}/Launcher/template/spec/containers", []),
-            "spec.mpiReplicaSpecs[Launcher].template.spec.containers",
-        ),
-        (edited("spec/slotsPerWorker", -1), "spec.slotsPerWorker"),
-        (edited("spec/runPolicy/cleanPodPolicy", "Sometimes"), "spec.runPolicy.cleanPodPolicy"),
-        (edited("spec/runPolicy/ttlSecondsAfterFinished", -1), "spec.runPolicy.ttlSecondsAfterFinished"),
-        (edited("spec/runPolicy/activeDeadlineSeconds", -1), "spec.runPolicy.activeDeadlineSeconds"),
-        (edited("spec/runPolicy/backoffLimit", -1), "spec.runPolicy.backoffLimit"),
-        (edited("spec/mpiImplementation", "LAM"), "spec.mpiImplementation"),
-        (edited("spec/launcherCreationPolicy", "Later"), "spec.launcherCreationPolicy"),
-        (
-            edited("", None, annotations={"ringleader/restart-limit": "9" * 5000}),
-            "metadata.annotations[ringleader/restart-limit]",
-        ),
-        (
-            edited("", None, annotations={"ringleader/on-worker-failure": "pray"}),
-            "metadata.annotations[ringleader/on-worker-failure]",
-        ),
-    ],
-)
-def test_every_rule_of_the_api_ends_in_a_condition(found: dict[str, Any], field: str) -> None:
-    decision = decide_invalid(found, error(found), START)
-    assert decision.status is not None
-    last = decision.status["conditions"][-1]
-    assert (last["type"], last["reason"]) == ("Created", "ValidationError")
-    assert f"{field}: " in last["message"]
-    assert [note.reason for note in decision.events] == ["ValidationError"]
-
-
-@pytest.mark.parametrize("path", ["spec/sshAuthMountPath", "spec/mpiImplementation", "spec/slotsPerWorker"])
-def test_fields_with_a_default_may_be_left_out(path: str) -> None:
-    assert read(edited(path, None), strict=False) == read(write(make_job()), strict=False)
-
-
-def test_what_this_operator_cannot_do_is_said_like_an_invalid_spec_until_it_can() -> None:
-    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=OperatorSettings(image=""))
-    world.settle()
-    said = world.condition("Created")
-    assert (said.status, said.reason) == ("False", "ValidationError")
-    assert "metadata.annotations[ringleader/spawn]: " in said.message
-    assert world.reasons == ["ValidationError"]
-    assert not world.applied
-    world.settings = OperatorSettings(image="registry.example/ringleader:1", has_exec_spawn=True)
-    assert world.start().state == "Running"
-
-
-def test_a_job_that_takes_rights_which_were_not_installed_says_how_to_install_them() -> None:
-    settings = OperatorSettings(image="registry.example/ringleader:1")
-    world = World(job=make_job(annotations={"ringleader/spawn": "exec"}), settings=settings).settle()
-    message = next(one.message for one in world.job.status.conditions if "exec" in one.message)
-    assert "operator manifests --exec-spawn" in message and "execSpawn=true" in message
-    assert not world.applied
-
-
-def test_an_unknown_profile_of_nics_is_said_like_an_invalid_spec() -> None:
-    world = World(job=make_job(annotations={"ringleader/rdma-profile": "none-such"})).settle()
-    assert world.condition("Created").reason == "ValidationError"
-    assert not world.applied

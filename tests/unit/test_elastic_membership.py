@@ -1,22 +1,32 @@
-"""The decider of elastic jobs, by tables: what happens, and what it makes of it."""
+"""The decider of elastic jobs, by tables and by the stories of ``membership_stories.txt``."""
 
 from __future__ import annotations
 
 from inspect import signature
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.stories import stories
 from tests.unit.elastic_simulation import Member, Phase, Simulation, message, phase_of
+from tests.unit.membership_story import play
 
 from ringleader.agents.protocol import HOST_MESSAGES
 from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
-from ringleader.launch.elastic.membership import TIDY_SECONDS, decide
+from ringleader.launch.elastic.membership import decide
 from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, State
 from ringleader.launch.elastic_history import line_of
+
+STORIES = stories(Path(__file__).with_name("membership_stories.txt"))
+
+
+@pytest.mark.parametrize("title", STORIES)
+def test_a_story(title):
+    play(STORIES[title])
 
 
 def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
@@ -115,21 +125,6 @@ def test_a_job_starts_when_hosts_ranks_and_proxies_are_ready():
     }
 
 
-def test_a_rank_that_is_killed_is_replaced_on_the_same_world():
-    job = running()
-    job.commit(1)
-    job.kill_rank(1)
-    ended = [line for line in job.log if "end_generation" in line]
-    assert (
-        "'number': 1, 'rank': 1, 'incarnation': 1, 'exit_code': None, 'signal': 9, 'host': 'h1'" in ended[0]
-    )
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (0, 4, 2, 3) and last(job).world == 1 and last(job).restore == 1
-    event = job.events[-1]
-    assert event.kind == "generation" and event.why == "rank 1 on h1 was killed by SIGKILL"
-    assert event.commit == 1 and event.size == 4
-
-
 def test_a_survivor_that_notices_first_is_not_blamed():
     job = running()
     del job.ranks[1]
@@ -141,24 +136,6 @@ def test_a_survivor_that_notices_first_is_not_blamed():
     assert job.settle() is Phase.RUNNING
 
 
-def test_two_ranks_at_once():
-    job = running()
-    job.kill_rank(0)
-    job.kill_rank(3)
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (2, 5, 4, 1)
-
-
-def test_each_of_two_ranks_that_fail_together_is_told_of_once():
-    job = running()
-    job.kill_rank(3)
-    job.kill_rank(0)
-    assert job.settle() is Phase.RUNNING
-    lines = [text for event in job.events if (text := line_of(event))]
-    assert len([line for line in lines if "rank 3 on h2 was killed by SIGKILL" in line]) == 1
-    assert [line for line in lines if "rank 0" in line] == ["rank 0 on h1 was killed by SIGKILL"]
-
-
 def test_a_rank_that_fails_like_one_before_that_had_its_number_is_told_of():
     job = running(hosts={"h1": 2})
     job.kill_rank(0)
@@ -168,58 +145,6 @@ def test_a_rank_that_fails_like_one_before_that_had_its_number_is_told_of():
     assert job.settle() is Phase.RUNNING
     lines = [text for event in job.events if "rank 0 on h1 was killed by SIGKILL" in (text := line_of(event))]
     assert len(lines) == 2 and "generation" not in lines[0] and "generation" in lines[1]
-
-
-def test_a_new_rank_that_fails_before_it_takes_part_is_told_of():
-    job = running(hosts={"h1": 2})
-    job.kill_rank(1)
-    job.kill_rank(max(job.ranks), code=1, words="ImportError: x")
-    assert job.settle() is Phase.RUNNING
-    (event,) = [event for event in job.events if event.kind == "rank_failed"]
-    assert line_of(event) == "a new rank on h1 ended with exit code 1 (ImportError: x)"
-
-
-def test_the_end_names_the_rank_that_failed_first_and_the_last_one():
-    job = running(hosts={"h1": 2}, min_np=2, rank_restarts=0, timeout=50.0)
-    job.kill_rank(1)
-    job.kill_rank(0, code=7, words="HorovodInternalError: rank 1")
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 137 and job.state.result.whose == "rank 1"
-    assert job.state.result.reason.startswith("rank 1 on h1 was killed by SIGKILL; rank 0 on h1 ended with")
-
-
-def test_the_end_names_the_host_that_was_lost():
-    job = running(min_np=4, fixed_hosts=True)
-    job.kill_rank(0)
-    assert job.settle() is Phase.RUNNING
-    job.lose_host("h2")
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 3
-    assert job.state.result.reason.startswith("h2 was lost: silent; 2 slots")
-
-
-def test_a_slot_without_restarts_left_is_left_out():
-    job = running(hosts={"h1": 2}, rank_restarts=2)
-    for _ in range(3):
-        job.kill_rank(max(job.ranks))
-        assert job.settle() is Phase.RUNNING
-    assert len(incarnations(job)) == 1 and last(job).world == 1
-    assert any(event.kind == "slot_left_out" for event in job.events)
-
-
-def test_the_last_slot_left_out_ends_the_job_with_the_ranks_code():
-    job = running(hosts={"h1": 1}, rank_restarts=0)
-    job.kill_rank(0)
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 137
-    assert "rank 0 on h1 was killed by SIGKILL" in job.state.result.reason
-
-
-def test_horovods_way_leaves_out_the_whole_host():
-    job = running(exclude_hosts=True)
-    job.kill_rank(1, code=1)
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (2, 3) and job.excluded == ["h1"]
 
 
 @pytest.mark.parametrize("fixed_hosts", [True, False])
@@ -272,26 +197,6 @@ def test_a_rank_that_returns_before_the_others_have_called_init(fact, code, reas
     assert job.state.result.exit_code == code and reason in job.state.result.reason
 
 
-def test_a_lost_host_means_a_new_world_of_the_others():
-    job = running(hosts={"h1": 2, "h2": 2, "h3": 2})
-    job.commit(7)
-    job.lose_host("h1")
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (2, 3, 4, 5) and last(job).world == 2 and last(job).restore == 7
-    assert last(job).hosts == ["h2", "h3"]
-    assert job.excluded == ["h1"]
-
-
-def test_a_commit_that_a_host_has_dropped_is_not_gone_on_from():
-    job = running()
-    job.commit(5)
-    job.commit_on(["h1"], 6)
-    assert job.settle() is Phase.RUNNING and last(job).restore == 5, "only h1 held commit 6"
-    job.lose_host("h2")
-    assert job.settle() is Phase.RUNNING
-    assert last(job).restore == 5 and job.state.hosts["h1"].commits == (5,)
-
-
 def test_what_a_new_rank_saw_before_the_generation_began_does_not_count():
     job = running(hosts={"h1": 2})
     job.commit(5)
@@ -310,20 +215,6 @@ def test_a_host_holds_what_its_rank_says_when_it_leaves():
     job.kill_rank(1)
     job.answer(0)
     assert job.state.hosts["h1"].commits == (6,)
-
-
-def test_a_host_that_says_it_goes_is_left_though_another_one_is_being_started():
-    job = running()
-    job.offer(h1=2, h2=2, h3=2)
-    job.pending.clear()  # h3 does not answer
-    job.tell("notice", host="h2", why="SIGTERM")
-    assert job.state.next_world, "what is ready is planned with"
-    while job.pending:
-        job.answer(0)
-    job.commit(5)
-    while job.pending:
-        job.answer(0)
-    assert last(job).hosts == ["h1"] and phase_of(job.state) is Phase.RUNNING
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -361,91 +252,6 @@ def _of_ranks(answer, job, numbers) -> bool:
         job.ranks[fact["incarnation"]].waits = False
         return fact["incarnation"] in numbers
     return False
-
-
-def test_ranks_that_were_told_of_a_change_make_it_though_another_one_follows():
-    job = running()
-    job.offer(h1=2, h2=2, h3=2)
-    job.settle(commits=False)
-    assert job.notified and job.state.notified == 2
-    job.offer(h1=2, h2=2, h3=2, h4=2)
-    job.settle(commits=False)
-    assert job.state.next_world == 2 and 2 in job.worlds
-    job.commit(5)
-    assert job.settle() is Phase.RUNNING
-    assert last(job).hosts == ["h1", "h2", "h3", "h4"]
-    told = [event for event in job.events if event.kind == "generation"]
-    assert [event.size for event in told] == [4, 6, 8]
-    assert [event.why for event in told[1:]] == ["the hosts changed", "the hosts changed"]
-
-
-def test_a_lost_host_is_the_cause_though_its_ranks_were_missed_first():
-    job = running()
-    job.commit(3)
-    job.tell("rank_ended", incarnation=2, words="its agent is gone without a word")
-    assert "rank 2 on h2 is gone" in job.state.trouble.why
-    job.lose_host("h2")
-    assert job.settle() is Phase.RUNNING
-    assert job.events[-1].kind == "generation" and job.events[-1].why == "h2 was lost: silent"
-
-
-def test_a_lost_mpirun_costs_no_rank():
-    job = running()
-    job.lose_world(1)
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (0, 1, 2, 3) and last(job).world == 2
-
-
-def test_a_new_host_is_joined_at_a_commit_and_the_old_world_ends_after_that():
-    job = running(hosts={"h1": 2})
-    job.offer(h1=2, h2=2)
-    job.settle(commits=False)
-    assert phase_of(job.state) is Phase.PREPARING and job.notified
-    assert "'preparing': True" in "".join(job.log)
-    assert [rank.waits for rank in job.ranks.values()] == [False, False, True, True]
-    assert set(job.worlds) == {1, 2}
-    job.commit(5)
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (0, 1, 2, 3) and last(job).restore == 5
-    assert set(job.worlds) == {2}
-    assert "'counter': 1, 'result': 1" in "".join(job.log)
-    assert not job.state.preparing and "'preparing': False" in "".join(job.log)
-
-
-def test_a_removed_host_is_left_at_a_commit():
-    job = running()
-    job.offer(h2=2)
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (2, 3) and "'counter': 1, 'result': 2" in "".join(job.log)
-    assert set(job.hosts) == {"h2"} and "'end_host', 'host': 'h1'" in "".join(job.log)
-
-
-def test_what_is_not_needed_ends_when_the_first_steps_are_over():
-    job = running()
-    job.offer(h2=2)
-    job.settle(commits=False)
-    job.commit(5)
-    while job.pending:
-        job.answer(0)
-    assert phase_of(job.state) is Phase.RUNNING and last(job).members[0].incarnation == 2
-    assert set(job.worlds) == {1, 2} and set(job.ranks) == {0, 1, 2, 3} and set(job.hosts) == {"h1", "h2"}
-    job.now += TIDY_SECONDS + 0.01
-    job.tell("tick")
-    while job.pending:
-        job.answer(0)
-    assert set(job.worlds) == {2} and set(job.ranks) == {2, 3} and set(job.hosts) == {"h2"}
-
-
-def test_a_host_that_comes_back_at_once_finds_its_ranks():
-    job = running()
-    job.offer(h2=2)
-    job.settle(commits=False)
-    job.commit(5)
-    while job.pending:
-        job.answer(0)
-    job.offer(h1=2, h2=2)
-    assert job.settle() is Phase.RUNNING
-    assert set(incarnations(job)) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("killed", [(), (0,), (3, 1), (0, 2)])
@@ -530,33 +336,6 @@ def test_hosts_that_are_all_replaced_hand_their_state_over_first(limits):
     assert set(job.hosts) == {"h3", "h4"} and len(job.ranks) == 4
 
 
-def test_a_host_that_says_it_leaves_is_left():
-    job = running()
-    job.tell("notice", host="h2", why="SIGTERM")
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (0, 1)
-
-
-def test_a_host_that_left_and_is_on_offer_still_may_come_back():
-    """The source may never have been without its name: another Pod has it by now."""
-    job = running()
-    job.tell("notice", host="h2", why="SIGTERM")
-    job.settle()
-    assert "h2" not in job.hosts and job.excluded == ["h2"]
-    job.offer(h1=2)  # while it is out
-    job.settle()
-    job.offer(h1=2, h2=2)
-    assert job.settle() is Phase.RUNNING
-    assert last(job).hosts == ["h1", "h2"]
-
-
-def test_a_host_below_the_least_is_not_left():
-    job = running(min_np=4)
-    job.offer(h1=2)
-    assert job.settle() is Phase.RUNNING
-    assert incarnations(job) == (0, 1, 2, 3)
-
-
 def test_too_few_hosts_are_waited_for_and_then_given_up():
     job = running(min_np=3, timeout=100.0)
     job.lose_host("h2")
@@ -571,216 +350,6 @@ def test_too_few_hosts_are_waited_for_and_then_given_up():
     job.settle()
     assert job.finished and job.state.result.exit_code == 3
     assert "2 slots that can take ranks, 3 needed; none came within 100 s" in job.state.result.reason
-
-
-def test_a_rank_that_dies_while_the_next_world_starts_is_replaced_on_the_present_one():
-    job = running(hosts={"h1": 2})
-    job.offer(h1=2, h2=2)
-    job.answer(0)
-    assert phase_of(job.state) is Phase.PREPARING
-    job.kill_rank(1)
-    assert job.settle() is Phase.RUNNING
-    assert len(incarnations(job)) == 4 and 0 in incarnations(job) and 1 not in incarnations(job)
-
-
-def test_a_rank_that_dies_during_the_switch():
-    job = running(hosts={"h1": 2})
-    job.offer(h1=2, h2=2)
-    job.settle(commits=False)
-    job.commit(5)
-    job.answer(0)
-    assert job.state.generation is None and job.state.trouble.why == "the hosts changed"
-    job.kill_rank(1)
-    assert job.settle() is Phase.RUNNING
-    assert len(incarnations(job)) == 4 and incarnations(job)[0] == 0
-
-
-def test_all_ranks_that_fail_alike_end_the_job():
-    job = running()
-    for rank in range(4):
-        job.kill_rank(rank, code=1, words=f"ValueError: {rank}")
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 1
-    assert "rank 0 on h1 ended with exit code 1 (ValueError: 0)" in job.state.result.reason
-
-
-def test_a_script_that_fails_before_its_first_init_ends_the_job():
-    job = Simulation()
-    job.offer(h1=2)
-    job.answer(0)
-    for rank in range(2):
-        job.now += 5
-        job.kill_rank(rank, code=1, words="SyntaxError: invalid syntax")
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 1
-
-
-def test_ranks_that_return_are_not_replaced_and_end_the_job():
-    job = running()
-    for rank in range(4):
-        job.give_back(rank)
-    assert job.finished and job.state.result.exit_code == 0
-
-
-def test_ranks_that_leave_one_after_the_other_at_the_end_start_no_world():
-    job = running()
-    for rank in range(4):
-        job.ranks[rank].generation = 0
-        job.tell("rank_detached", incarnation=rank, generation=1)
-    assert set(job.state.worlds) == {1}
-
-
-def past_the_last_commit(job: Simulation) -> None:
-    for rank in job.ranks.values():
-        rank.past = True
-
-
-def leaves(job: Simulation, host: str, how: str) -> None:
-    """A host leaves by a notice, or because the source of hosts names it no more; what follows is done."""
-    if how == "notice":
-        job.tell("notice", host=host, why="SIGTERM")
-    else:
-        job.offer(**{name: 2 for name in job.hosts if name != host})
-    job.settle(commits=False)
-
-
-@pytest.mark.parametrize("how", ["notice", "removed"])
-@pytest.mark.parametrize("hosts", [("h1",), ("h1", "h2")])
-@pytest.mark.parametrize("together", [True, False])
-def test_ranks_past_their_last_commit_return_though_a_host_leaves(how, hosts, together):
-    job = running(hosts=dict.fromkeys(hosts, 2))
-    past_the_last_commit(job)
-    leaves(job, hosts[-1], how)
-    if together:
-        for step in range(3 * len(job.ranks)):
-            job.finish_step(step % (2 * len(hosts)))
-    else:
-        for rank in range(2 * len(hosts)):
-            job.give_back(rank)
-    assert job.finished and job.state.result.exit_code == 0, job.state.result
-    assert job.state.last_generation == 1 and len(job.state.spawned) == 2 * len(hosts)
-
-
-@pytest.mark.parametrize("how", ["notice", "removed"])
-def test_a_host_that_leaves_when_a_rank_has_returned_changes_nothing(how):
-    job = running()
-    past_the_last_commit(job)
-    job.give_back(0)
-    leaves(job, "h2", how)
-    assert not job.finished and phase_of(job.state) is Phase.RUNNING
-    for rank in range(1, 4):
-        job.give_back(rank)
-    assert job.finished and job.state.result.exit_code == 0
-
-
-def test_the_end_of_a_world_does_not_end_ranks_that_return():
-    job = running()
-    past_the_last_commit(job)
-    job.give_back(3)
-    job.lose_world(1)
-    job.now += 1
-    job.tell("tick")
-    for rank in range(3):
-        job.give_back(rank)
-    assert job.finished and job.state.result.exit_code == 0
-
-
-def test_a_host_whose_ranks_have_returned_may_be_lost():
-    job = running()
-    past_the_last_commit(job)
-    job.give_back(2)
-    job.give_back(3)
-    job.lose_host("h2")
-    job.give_back(0)
-    job.give_back(1)
-    assert job.finished and job.state.result.exit_code == 0
-
-
-def test_a_host_that_is_lost_with_a_rank_after_others_have_returned_ends_the_job():
-    job = running()
-    past_the_last_commit(job)
-    for rank in range(3):
-        job.give_back(rank)
-    job.lose_host("h2")
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 3
-    assert job.state.result.reason == "h2 was lost: silent, after a rank of the job had returned"
-
-
-def test_no_rank_is_killed_for_a_change_of_hosts_after_another_one_has_returned():
-    """The others have more to do than the first: nobody waits for them to leave for another world."""
-    job = running(hang_seconds=20.0)
-    past_the_last_commit(job)
-    leaves(job, "h2", "notice")
-    job.give_back(0)
-    job.now += 1000
-    job.tell("tick")
-    for rank in range(1, 4):
-        job.give_back(rank)
-    assert job.finished and job.state.result.exit_code == 0
-
-
-def test_a_failure_after_another_rank_returned_is_the_jobs():
-    job = running()
-    job.give_back(0)
-    job.kill_rank(1)
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 137
-
-
-@pytest.mark.parametrize("waits_first", [True, False])
-@pytest.mark.parametrize("host_leaves", [True, False])
-def test_a_rank_that_wants_another_generation_after_one_has_returned_waits_for_nobody(
-    waits_first, host_leaves
-):
-    job = running(hosts={"h1": 2})
-    if host_leaves:
-        leaves(job, "h1", "notice")
-    for rank in range(2):
-        job.ranks[rank].generation = 0
-        job.tell("rank_detached", incarnation=rank, generation=1)
-    facts = [
-        message("rank_waiting", incarnation=1, after=1),
-        message("rank_ended", incarnation=0, exit_code=0),
-    ]
-    for fact in facts if waits_first else reversed(facts):
-        job.tell(**fact)
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 3
-    assert (
-        job.state.result.reason == "rank 1 on h1 waits for the others, after a rank of the job had returned"
-    )
-
-
-def test_too_many_resets():
-    job = running(reset_limit=1)
-    job.kill_rank(0)
-    assert job.settle() is Phase.RUNNING
-    job.kill_rank(1)
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 137
-    assert "--reset-limit" in job.state.result.reason
-
-
-def test_a_rank_that_hangs_is_ended_and_replaced():
-    job = running(hang_seconds=10.0)
-    job.kill_rank(0)
-    job.pending = [one for one in job.pending if one() is not None and False]  # nobody answers
-    job.now += 11
-    job.tell("tick")
-    assert "'kill', 'incarnation': 1" in "".join(job.log)
-
-
-def test_a_world_that_does_not_start_is_given_up_after_three_times():
-    job = Simulation()
-    job.offer(h1=2)
-    job.answer(0)
-    for _ in range(3):
-        job.lose_world(max(job.worlds))
-        job.now += 0.2
-        job.tell("tick")
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 3
 
 
 def test_a_host_of_a_world_that_stays_silent_is_left_out():
@@ -801,23 +370,6 @@ def _of_host(answer, job, host) -> bool:
         layout = job.worlds[fact["world"]].layout
         return [name for name, slots in layout for _ in slots][fact["world_rank"]] == host
     return False
-
-
-def test_a_refused_host_is_named_and_the_job_goes_on():
-    job = running(hosts={"h1": 2})
-    job.tell("hosts_seen", hosts=(("h1", 2), ("h2", 2)))
-    job.pending.clear()
-    job.tell("host_refused", host="h2", why="another torch")
-    assert job.settle() is Phase.RUNNING
-    assert [event.who for event in job.events if event.kind == "host_refused"] == ["h2"]
-
-
-def test_a_signal_ends_everything():
-    job = running()
-    job.tell("stop_requested", exit_code=143, whose="ringleader", reason="stopped by SIGTERM")
-    assert phase_of(job.state) is Phase.STOPPING
-    job.settle()
-    assert job.finished and job.state.result.exit_code == 143 and not job.hosts
 
 
 def test_a_world_is_renewed_after_many_repairs():

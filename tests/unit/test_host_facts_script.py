@@ -81,20 +81,14 @@ GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
     ("listing", "ids"),
     [
         (WHOLE, ["0", "1"]),
-        (
-            CUT,
-            [
-                "MIG-c7384736-a75d-5afc-978f-d2f1294409fd",
-                "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d",
-                "GPU-bbbbbbbb-0000-0000-0000-000000000000",
-            ],
-        ),
+        (CUT, ["MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d",
+         "GPU-bbbbbbbb-0000-0000-0000-000000000000"]),
         (CUT_OLD, ["MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/1/0"]),
         ("No devices found.\n", []),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", []),
         ("", []),
     ],
-)
+)  # fmt: skip
 def test_gpus_listed(listing, ids):
     assert hardware.gpus_listed(listing) == ids
 

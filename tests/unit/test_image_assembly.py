@@ -9,8 +9,7 @@ from tests.unit.image_world import HEAD, image_of
 
 from ringleader import __version__
 from ringleader.images import image_assembly, recipe_parser
-from ringleader.images.blocks import KINDS
-from ringleader.images.instructions import Copy, Image, Label, Run, Stage, Step, User
+from ringleader.images.instructions import Copy, Image, Label, Run, Stage, Step
 
 TORCH = '[torch]\nversion = "2.8.0"\nvariant = "cpu"\n'
 
@@ -79,15 +78,6 @@ def test_how_an_image_ends() -> None:
     assert last.endswith(f"doctor --sbom {image_assembly.SBOM}")
 
 
-@pytest.mark.parametrize(
-    ("text", "users"),
-    [("", ["1000:1000"]), ('[account]\nname = "root"\n', []), ("[account]\nuid = 1007\n", ["1007:1007"])],
-)
-def test_who_runs_it(text: str, users: list[str]) -> None:
-    steps = image_of(HEAD + TORCH + text).stages[-1].steps
-    assert [step.name for step in steps if isinstance(step, User)] == users
-
-
 def test_the_build_half_has_its_own_base() -> None:
     text = 'name = "x"\nbase = "debian:12"\nbuild-base = "example.org/devel:12"\n' + TORCH
     assert [stage.base for stage in image_of(text).stages] == ["example.org/devel:12", "debian:12"]
@@ -131,7 +121,3 @@ def test_the_order_of_a_recipe_does_not_matter() -> None:
     turned = replace(recipe, blocks=dict(reversed(recipe.blocks.items())))
     assert list(turned.blocks) != list(recipe.blocks)
     assert image_assembly.image(turned) == image_assembly.image(recipe)
-
-
-def test_every_kind_has_a_name_of_its_own() -> None:
-    assert len({kind.table for kind in KINDS}) == len(KINDS)

@@ -146,13 +146,6 @@ def test_horovod_is_compiled_after_what_it_needs_with_cudas_stubs_in_place_of_a_
     assert lines[places[-1] + 1 :].count("ldconfig") == 1
 
 
-def test_the_environment_is_copied_whole_and_on_the_path() -> None:
-    image = image_of_words("torch.version=2.8.0 torch.variant=cpu")
-    [venv] = [step for step in steps(image, Copy) if step.sources == ("/opt/venv",)]
-    assert (venv.stage, venv.target) == ("build", "/opt/venv/")
-    assert variables(image) == {"PATH": "/opt/venv/bin:${PATH}"}
-
-
 @pytest.mark.parametrize(
     ("words", "count"),
     [

@@ -33,28 +33,15 @@ START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/image-id"]
         (called("podman"), ["/usr/bin/podman", "build", *START, "--pull=false", "/c/context"]),
         (called("docker"), ["/usr/bin/docker", "build", *START, "/c/context"]),
         (called("docker", pull="always"), ["/usr/bin/docker", "build", *START, "--pull", "/c/context"]),
-        (
-            called("docker", timestamp=0),
-            ["/usr/bin/docker", "build", *START, "--build-arg", "SOURCE_DATE_EPOCH=0", "/c/context"],
-        ),
-        (
-            called(
-                "buildah",
-                "chroot",
-                pull="never",
-                platform="linux/arm64",
-                no_cache=True,
-                timestamp=7,
-                arguments=("--squash", "x y"),
-            ),
-            [
-                *("/usr/bin/buildah", "bud", *START, "--layers", "--isolation", "chroot"),
-                *("--platform", "linux/arm64", "--pull=never", "--no-cache", "--timestamp", "7"),
-                *("--squash", "x y", "/c/context"),
-            ],
-        ),
+        (called("docker", timestamp=0),
+         ["/usr/bin/docker", "build", *START, "--build-arg", "SOURCE_DATE_EPOCH=0", "/c/context"]),
+        (called("buildah", "chroot", pull="never", platform="linux/arm64", no_cache=True, timestamp=7,
+         arguments=("--squash", "x y")),
+         [* ("/usr/bin/buildah", "bud", *START, "--layers", "--isolation", "chroot"),
+         * ("--platform", "linux/arm64", "--pull=never", "--no-cache", "--timestamp", "7"),
+         * ("--squash", "x y", "/c/context")]),
     ],
-)
+)  # fmt: skip
 def test_command_lines(words: list[str], expected: list[str]) -> None:
     assert words == expected
 
@@ -209,20 +196,14 @@ MANIFEST = json.dumps({"layers": [{"size": 2048}, {"size": 10}]})
 @pytest.mark.parametrize(
     ("name", "answer", "expected"),
     [
-        (
-            "buildah",
-            {"FromImageID": "ab", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST},
-            ("sha256:ab", "sha256:cd", 2058),
-        ),
+        ("buildah", {"FromImageID": "ab", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST},
+         ("sha256:ab", "sha256:cd", 2058)),
         ("podman", [{"Id": "ab", "Digest": "sha256:cd", "Size": 5}], ("sha256:ab", "sha256:cd", 5)),
         ("docker", [{"Id": "sha256:ab", "RepoDigests": [], "Size": 5}], ("sha256:ab", "", 5)),
-        (
-            "docker",
-            [{"Id": "sha256:ab", "RepoDigests": ["r.example.org/a@sha256:cd"], "Size": 5}],
-            ("sha256:ab", "sha256:cd", 5),
-        ),
+        ("docker", [{"Id": "sha256:ab", "RepoDigests": ["r.example.org/a@sha256:cd"], "Size": 5}],
+         ("sha256:ab", "sha256:cd", 5)),
     ],
-)
+)  # fmt: skip
 def test_results(name: str, answer: object, expected: tuple[str, str, int]) -> None:
     found = build.stored(name, json.dumps(answer), "x")
     assert (found.id, found.digest, found.size) == expected

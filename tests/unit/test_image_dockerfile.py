@@ -29,7 +29,7 @@ from ringleader.images.instructions import (
     shell,
     write,
 )
-from ringleader.images.recipe import CONTEXT_PATH, LINE, PATH, REQUIREMENT, TEXT, TextKind
+from ringleader.images.recipe import CONTEXT_PATH, LINE, PATH, TEXT, TextKind
 
 NASTY = some.text(
     some.one_of(some.sampled_from("\"'\\$`;&|<>(){}[]*?!#%~= \tabAB0"), some.characters(codec="utf-8")),
@@ -138,15 +138,6 @@ def test_a_variable_comes_back(value: str) -> None:
         assert docker_values(rendered(Env(variables=(("A", value),))))[0] == {"A": value}
 
 
-@given(VALUES)
-@example("a\\")
-def test_a_value_is_one_word_for_buildkit(value: str) -> None:
-    if fits(LINE, value):
-        text = rendered(Env(variables=(("A", value), ("B", "y"))), User(name="u"))
-        assert [len(one) for one in only(text, "ENV")] == [4]
-        assert [one.cmd for one in docker_commands(text)] == ["FROM", "ENV", "USER"]
-
-
 def test_a_reference_to_an_earlier_variable_stays_one() -> None:
     text = rendered(Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "${B:-n}$A"))))
     assert docker_values(text)[0] == {"A": "x", "B": "x:y", "C": "${B:-n}$A"}
@@ -184,33 +175,6 @@ def test_a_path_of_the_image_comes_back(value: str) -> None:
     if fits(PATH, value):
         assert only(rendered(Copy(sources=("x",), target=value)), "COPY") == [("x", value)]
         assert only(rendered(Workdir(path=value)), "WORKDIR") == [(value,)]
-
-
-@given(VALUES)
-@example("torch==2.8.0")
-@example("a[b]>=1,<2")
-@pytest.mark.process
-def test_a_requirement_is_one_word_of_pip(value: str) -> None:
-    if fits(REQUIREMENT, value):
-        text = rendered(Run(commands=(shell("printf", "%s", value),)))
-        (script,) = only(text, "RUN")[0]
-        done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=60, check=True)
-        assert done.stdout.decode() == value
-        assert not value.startswith("-")
-
-
-@given(VALUES, VALUES)
-def test_a_recipe_is_refused_or_its_values_come_back(label: str, variable: str) -> None:
-    text = HEAD + f"[labels]\na = {toml(label)}\n[files.env]\nA = {toml(variable)}\n"
-    try:
-        made = image_of(text)
-    except RequestError:
-        assert not (fits(TEXT, label) and fits(LINE, variable))
-        return
-    envs, labels = docker_values(dockerfile.text(made))
-    assert labels["a"] == label
-    if "${" not in variable:
-        assert envs["A"] == variable
 
 
 # --- chains -------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from tests.unit.image_world import (
     TEXTS,
     definition,
     docker_commands,
-    docker_values,
     hadolint,
     image_of_profile,
     shellcheck,
@@ -126,30 +125,6 @@ def test_buildkit_reads_the_commands_that_we_mean(name: str) -> None:
 def bare(shell: str) -> list[str]:
     """The words of a chain, without what holds its commands together."""
     return [word.rstrip(";") for word in shlex.split(shell) if word not in ("&&", "{", "}", "};", ";")]
-
-
-@every_profile
-def test_dockerfile_parse_reads_the_labels(name: str) -> None:
-    wanted = {}
-    for step in image(name).stages[-1].steps:
-        if isinstance(step, Label):
-            wanted.update(step.labels)
-    assert docker_values(text(name, "Dockerfile"))[1] == wanted
-
-
-@every_profile
-def test_older_builders_can_build_it(name: str) -> None:
-    found = text(name, "Dockerfile")
-    assert "<<" not in re.sub(r"'[^']*'", "", found)
-    assert not re.search(r"^(RUN|COPY) .*--(mount|link|parents)", found, re.MULTILINE)
-    assert not re.search(r"^(ADD|SHELL|ONBUILD|HEALTHCHECK)\b", found, re.MULTILINE)
-
-
-@every_profile
-def test_modern_images_say_what_is_in_them(name: str) -> None:
-    final = text(name, "Dockerfile").rpartition("\nFROM ")[2]
-    assert "ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json" in final
-    assert "/usr/share/ringleader/image.json" in final
 
 
 # --- definitions of Apptainer -----------------------------------------------------------------------------

@@ -87,33 +87,16 @@ def run(tmp_path: Path):
 @pytest.mark.parametrize(
     ("family", "name", "sources", "seen"),
     [
-        (
-            "debian",
-            "sources.list.d/debian.sources",
-            DEBIAN,
-            ["http://m.example/x/debian", "http://m.example/x/debian-security"],
-        ),
-        (
-            "debian",
-            "sources.list",
-            ONE_LINE,
-            [
-                "http://m.example/x/debian",
-                "https://snapshot.debian.org/archive/debian/20250101T000000Z",
-                "http://m.example/x/debian-security",
-                "http://m.example/x/debian-security",
-                "http://m.example/x/debian",
-            ],
-        ),
-        (
-            "ubuntu",
-            "sources.list.d/ubuntu.sources",
-            UBUNTU,
-            ["http://m.example/x/ubuntu/", "http://m.example/x/ubuntu/"],
-        ),
+        ("debian", "sources.list.d/debian.sources", DEBIAN,
+         ["http://m.example/x/debian", "http://m.example/x/debian-security"]),
+        ("debian", "sources.list", ONE_LINE, ["http://m.example/x/debian",
+         "https://snapshot.debian.org/archive/debian/20250101T000000Z", "http://m.example/x/debian-security",
+         "http://m.example/x/debian-security", "http://m.example/x/debian"]),
+        ("ubuntu", "sources.list.d/ubuntu.sources", UBUNTU,
+         ["http://m.example/x/ubuntu/", "http://m.example/x/ubuntu/"]),
         ("ubuntu", "sources.list", PORTS, ["http://m.example/x/ubuntu-ports/", "http://m.example/x/ubuntu"]),
     ],
-)
+)  # fmt: skip
 @pytest.mark.process
 def test_apt_asks_the_mirror_and_its_sources_are_as_before(
     run,

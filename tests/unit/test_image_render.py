@@ -10,7 +10,6 @@ import pytest
 from tests.unit.image_world import ROOT
 from tests.unit.test_start_cost import HEAVY, loaded
 
-from ringleader.cli.command_groups import image as group
 from ringleader.cli.image.recipe_options import profiles
 from ringleader.cli.main import main
 from ringleader.images.bundled_recipes import historical
@@ -242,18 +241,6 @@ def test_list(call: Call) -> None:
     assert set(found) == set(profiles())
     assert found["horovod-0.11"]["frameworks"] == ["TensorFlow 1.6.0", "Horovod 0.11.2"]
     assert (found["horovod-0.11"]["cuda"], found["horovod-0.11"]["historical"]) == ("9.0", True)
-
-
-def test_help_names_every_command_and_loads_none(call: Call) -> None:
-    code, out, _ = call("--help")
-    assert code == 0
-    assert all(f"\n  {name} " in out for name in group.list_commands(None))
-
-
-@pytest.mark.parametrize("name", group.list_commands(None))
-def test_every_command_has_help(call: Call, name: str) -> None:
-    code, out, _ = call(name, "--help")
-    assert (code, out.startswith("Usage: ringleader image")) == (0, True)
 
 
 @pytest.mark.parametrize("words", ["'image', 'render', 'pytorch-cpu'", "'image', 'list'"])

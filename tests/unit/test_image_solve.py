@@ -54,22 +54,16 @@ def solved(words: str) -> str:
         ("torch=2.8 base=debian:11", "torch=2.8.0 base=debian:11 python=3.12"),
         ("torch=2.8 mpi=openmpi-5.0", "torch=2.8.0 base=debian:13"),
         ("tensorflow=2.15", "tensorflow=2.15.1 base=debian:12"),
-        (
-            *("tensorflow=2.12 gpu=a100",),
-            "tensorflow=2.12.1 base=nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04 python=3.11",
-        ),
-        (
-            "torch=newest tensorflow=newest gpu=h100",
-            "torch=2.14.1 (cu126) tensorflow=2.21.0 base=ubuntu:24.04",
-        ),
-        (
-            "torch=newest tensorflow=newest gpu=b200",
-            "torch=2.11.0 (cu128) tensorflow=2.21.0 base=ubuntu:24.04",
-        ),
+        (* ("tensorflow=2.12 gpu=a100",),
+         "tensorflow=2.12.1 base=nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04 python=3.11"),
+        ("torch=newest tensorflow=newest gpu=h100",
+         "torch=2.14.1 (cu126) tensorflow=2.21.0 base=ubuntu:24.04"),
+        ("torch=newest tensorflow=newest gpu=b200",
+         "torch=2.11.0 (cu128) tensorflow=2.21.0 base=ubuntu:24.04"),
         ("torch=2.8 tensorflow=2.20", "torch=2.8.0 tensorflow=2.20.0 base=ubuntu:24.04"),
         ("torch=2.8 rdma=mlnx-ofed", "torch=2.8.0 base=ubuntu:24.04"),
     ],
-)
+)  # fmt: skip
 def test_the_newest_set_that_fits_is_proposed(words: str, told: str) -> None:
     assert solved(words) == told
 
@@ -83,49 +77,26 @@ def told_of(words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (
-            "torch=2.8 cuda=13",
-            (
-                "torch=2.8 and cuda=13 do not go together",
-                "torch 2.8 cu129: CUDA 12.9",
-                "without cuda=13: torch=2.8.0",
-            ),
-        ),
-        (
-            "torch=2.8 python=3.14 network=tcp",
-            ("torch=2.8 and python=3.14 do not", "Python 3.9–3.13", "without torch=2.8: torch=2.15.0"),
-        ),
-        (
-            "torch=2.15 gpu=v100 mpi=openmpi",
-            ("torch=2.15 and gpu=v100 do not", "gpu v100: compute capability 7.0 [developer.nvidia.com"),
-        ),
-        (
-            "torch=2.8 tensorflow=2.19",
-            ("torch=2.8 and tensorflow=2.19 do not", "pip cannot install both", "without tensorflow=2.19"),
-        ),
-        (
-            "torch=2.15 driver=525 gpu=h100",
-            ("torch=2.15 and driver=525 do not", "needs driver 580", "without driver=525: torch=2.15.0"),
-        ),
-        (
-            "torch=2.6 gpu=h100",
-            ("nothing fits torch=2.6: Ringleader needs PyTorch 2.8", "nearest that fits is torch=2.8.0"),
-        ),
-        (
-            "torch=2.8 base=ubuntu:16.04",
-            ("nothing fits base=ubuntu:16.04", "needs glibc 2.28", "without it: torch=2.8.0"),
-        ),
+        ("torch=2.8 cuda=13", ("torch=2.8 and cuda=13 do not go together", "torch 2.8 cu129: CUDA 12.9",
+         "without cuda=13: torch=2.8.0")),
+        ("torch=2.8 python=3.14 network=tcp",
+         ("torch=2.8 and python=3.14 do not", "Python 3.9–3.13", "without torch=2.8: torch=2.15.0")),
+        ("torch=2.15 gpu=v100 mpi=openmpi",
+         ("torch=2.15 and gpu=v100 do not", "gpu v100: compute capability 7.0 [developer.nvidia.com")),
+        ("torch=2.8 tensorflow=2.19",
+         ("torch=2.8 and tensorflow=2.19 do not", "pip cannot install both", "without tensorflow=2.19")),
+        ("torch=2.15 driver=525 gpu=h100",
+         ("torch=2.15 and driver=525 do not", "needs driver 580", "without driver=525: torch=2.15.0")),
+        ("torch=2.6 gpu=h100",
+         ("nothing fits torch=2.6: Ringleader needs PyTorch 2.8", "nearest that fits is torch=2.8.0")),
+        ("torch=2.8 base=ubuntu:16.04",
+         ("nothing fits base=ubuntu:16.04", "needs glibc 2.28", "without it: torch=2.8.0")),
         ("network=efa rdma=doca-ofed", ("rdma=doca-ofed and network=efa do not", "has no provider for efa")),
-        (
-            "tensorflow=1.12",
-            (
-                "nothing fits tensorflow=1.12",
-                "nvidia/cuda 9.0 was never on ubuntu:24.04, and the others are gone",
-                "the nearest that fits is tensorflow=2.12.1",
-            ),
-        ),
+        ("tensorflow=1.12", ("nothing fits tensorflow=1.12",
+         "nvidia/cuda 9.0 was never on ubuntu:24.04, and the others are gone",
+         "the nearest that fits is tensorflow=2.12.1")),
     ],
-)
+)  # fmt: skip
 def test_wishes_that_clash_are_named_with_rows_and_what_fits(words: str, told: tuple[str, ...]) -> None:
     text = told_of(words)
     for part in told:

@@ -55,59 +55,26 @@ def faults_of(**words: Any) -> list[str]:
 
 GOLDENS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "gpus": {
-        "np": "16",
-        "gpus": "8",
-        "cpu": "64",
-        "memory": "512Gi",
-        "resource": ("rdma/hca=1",),
-        "claim": ("data:/data:ro",),
-        "volume": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"),
-        "shm_size": "64Gi",
-        "image_pull_secret": ("registry",),
-        "image_pull_policy": "Always",
-        "node_selector": ("gpu=h200",),
-        "toleration": ("nvidia.com/gpu", "team=a:NoSchedule"),
-        "priority_class": "high",
-        "x": ("NCCL_DEBUG=INFO", "A=a $(B) $$ 'c'"),
-        "secret_env": ("WANDB_API_KEY=wandb/key",),
-        "label": ("cost-centre=42",),
-        "annotation": ("ringleader/on-worker-failure=restart", "sidecar.istio.io/inject=false"),
-    },
+    "gpus": {"np": "16", "gpus": "8", "cpu": "64", "memory": "512Gi", "resource": ("rdma/hca=1",),
+     "claim": ("data:/data:ro",),
+     "volume": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"), "shm_size": "64Gi",
+     "image_pull_secret": ("registry",), "image_pull_policy": "Always", "node_selector": ("gpu=h200",),
+     "toleration": ("nvidia.com/gpu", "team=a:NoSchedule"), "priority_class": "high",
+     "x": ("NCCL_DEBUG=INFO", "A=a $(B) $$ 'c'"), "secret_env": ("WANDB_API_KEY=wandb/key",),
+     "label": ("cost-centre=42",),
+     "annotation": ("ringleader/on-worker-failure=restart", "sidecar.istio.io/inject=false")},
     "mpich": {"mpi_implementation": "MPICH", "np": "4", "slots_per_worker": "2", "map_by": "node"},
     "intel": {"mpi_implementation": "Intel", "np": "4", "mpirun": "/opt/mpi/bin/mpirun"},
-    "launcher-as-worker": {
-        "np": "3",
-        "run_launcher_as_worker": True,
-        "gpus": "1",
-        "spawn": "exec",
-        "ttl": "600",
-        "timeout": "3600",
-        "backoff_limit": "2",
-        "clean_pod_policy": "All",
-        "service_account": "trainer",
-        "ssh_auth_mount_path": "/home/mpiuser/.ssh",
-        "workdir": "/workspace",
-    },
-    "elastic": {
-        "np": "8",
-        "gpus": "2",
-        "cpu": "16",
-        "min_np": "3",
-        "max_np": "16",
-        "min_hosts": "2",
-        "reset_limit": "100",
-        "blacklist_cooldown_range": ("10", "60.5"),
-        "elastic_timeout": "3600",
-        "checkpoint_dir": "/ckpt",
-        "exclude_hosts": True,
-        "claim": ("ckpt:/ckpt",),
-        "x": ("A=a $(B)",),
-        "secret_env": ("WANDB_API_KEY=wandb/key",),
-    },
+    "launcher-as-worker": {"np": "3", "run_launcher_as_worker": True, "gpus": "1", "spawn": "exec",
+     "ttl": "600", "timeout": "3600", "backoff_limit": "2", "clean_pod_policy": "All",
+     "service_account": "trainer", "ssh_auth_mount_path": "/home/mpiuser/.ssh", "workdir": "/workspace"},
+    "elastic": {"np": "8", "gpus": "2", "cpu": "16", "min_np": "3", "max_np": "16", "min_hosts": "2",
+     "reset_limit": "100", "blacklist_cooldown_range": ("10", "60.5"), "elastic_timeout": "3600",
+     "checkpoint_dir": "/ckpt", "exclude_hosts": True, "claim": ("ckpt:/ckpt",), "x": ("A=a $(B)",),
+     "secret_env": ("WANDB_API_KEY=wandb/key",)},
     "kueue": {"queue": "team-queue"},
     "volcano": {"queue": "team-queue", "gang": "volcano"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", GOLDENS)
@@ -169,24 +136,14 @@ def test_an_elastic_jobs_ranks_become_workers(
     ("words", "given", "fault"),
     [
         ({}, {"min_np": "4", "max_np": "2"}, "--min-np, --max-np: at least 4, but at most 2"),
-        (
-            {"np": "5"},
-            {"min_np": "1", "max_np": "4"},
-            "-n: 5 ranks asked for, from 1 to 4 allowed",
-        ),
+        ({"np": "5"}, {"min_np": "1", "max_np": "4"}, "-n: 5 ranks asked for, from 1 to 4 allowed"),
         ({"np": "2"}, {"min_hosts": "3"}, "--min-hosts, --max-hosts: 2 workers of 1 slots are asked for"),
         ({}, {"reset_limit": "3"}, "--reset-limit: is for elastic jobs"),
         ({}, {"min_np": "two"}, "--min-np: 'two' is no whole number"),
-        (
-            {"run_launcher_as_worker": True, "np": "2"},
-            {"min_np": "1"},
-            "--run-launcher-as-worker: not for an elastic job: ranks in the launcher's Pod cannot leave it",
-        ),
-        (
-            {"spawn": "exec"},
-            {"min_np": "1"},
-            "--spawn exec: not for an elastic job: its host agents are started over ssh",
-        ),
+        ({"run_launcher_as_worker": True, "np": "2"}, {"min_np": "1"},
+         "--run-launcher-as-worker: not for an elastic job: ranks in the launcher's Pod cannot leave it"),
+        ({"spawn": "exec"}, {"min_np": "1"},
+         "--spawn exec: not for an elastic job: its host agents are started over ssh"),
         ({"mpirun": "mpiexec"}, {"min_np": "1"}, "--mpirun: 'mpiexec' is not a path"),
         (
             {"annotation": ("ringleader/on-worker-failure=restart",)},
@@ -195,7 +152,7 @@ def test_an_elastic_jobs_ranks_become_workers(
             "beginning, an elastic job goes on",
         ),
     ],
-)
+)  # fmt: skip
 def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fault: str) -> None:
     assert faults_of(**words, **given) == [fault]
 
@@ -216,20 +173,14 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"cpu": "1e400"}, "--cpu: '1e400' is not a finite amount: 2^63-1 is the largest"),
         ({"memory": "1e999999999"}, "--memory: '1e999999999' is not a finite amount: 2^63-1 is the largest"),
         ({"launcher_cpu": "1e400"}, "--launcher-cpu: '1e400' is not a finite amount: 2^63-1 is the largest"),
-        (
-            {"launcher_memory": "16Ei"},
-            "--launcher-memory: '16Ei' is not a finite amount: 2^63-1 is the largest",
-        ),
+        ({"launcher_memory": "16Ei"},
+         "--launcher-memory: '16Ei' is not a finite amount: 2^63-1 is the largest"),
         ({"shm_size": "1e400"}, "--shm-size: '1e400' is not a finite amount: 2^63-1 is the largest"),
-        (
-            {"resource": ("rdma/hca=1e400",)},
-            "--resource rdma/hca: '1e400' is not a finite amount: 2^63-1 is the largest",
-        ),
+        ({"resource": ("rdma/hca=1e400",)},
+         "--resource rdma/hca: '1e400' is not a finite amount: 2^63-1 is the largest"),
         ({"volume": ("scratch:1e400:/a",)}, "--volume scratch:1e400:/a: cannot be read"),
-        (
-            {"gpus": "9" * 30, "slots_per_worker": "1"},
-            f"--gpus: {'9' * 30}, must be at least 0 and at most 2^63-1",
-        ),
+        ({"gpus": "9" *30, "slots_per_worker": "1"},
+         f"--gpus: {'9' * 30}, must be at least 0 and at most 2^63-1"),
         ({"resource": ("rdma/hca",)}, "--resource rdma/hca: is not a resource"),
         ({"cpu": "1", "resource": ("cpu=2",)}, "--resource: cpu is asked for twice"),
         ({"mpi_implementation": "openmpi"}, "--mpi-implementation: 'openmpi' is unknown"),
@@ -256,16 +207,11 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"x": ("RANK=1",)}, "-x RANK: RANK follows from a rank's place and cannot be set"),
         ({"env_file": ("none",)}, "--env-file: none cannot be read: No such file or directory"),
         ({"priority_class": "High!"}, "--priority-class: 'High!' cannot be a name"),
-        (
-            {"annotation": ("ringleader/spam=1",)},
-            "metadata.annotations[ringleader/spam]: unknown field",
-        ),
-        (
-            {"name": "Train"},
-            "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is not a DNS label",
-        ),
+        ({"annotation": ("ringleader/spam=1",)}, "metadata.annotations[ringleader/spam]: unknown field"),
+        ({"name": "Train"},
+         "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is not a DNS label"),
     ],
-)
+)  # fmt: skip
 def test_each_fault_has_its_option(words: Any, fault: str) -> None:
     assert faults_of(**words) == [fault]
 

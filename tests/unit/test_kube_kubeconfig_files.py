@@ -378,33 +378,22 @@ def test_an_environment_s_proxy_that_is_no_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "user", "said"),
     [
-        (
-            {**TLS, "certificate-authority-data": b64encode(b"no PEM").decode()},
-            {},
-            "not a certificate in PEM",
-        ),
-        (
-            {**TLS, "certificate-authority-data": "eA==", "insecure-skip-tls-verify": True},
-            {},
-            "exclude each other",
-        ),
+        ({**TLS, "certificate-authority-data": b64encode(b"no PEM").decode()}, {},
+         "not a certificate in PEM"),
+        ({**TLS, "certificate-authority-data": "eA==", "insecure-skip-tls-verify": True}, {},
+         "exclude each other"),
         (TLS, {"client-key-data": "eA=="}, "client-certificate is missing"),
-        (
-            {**TLS, "insecure-skip-tls-verify": True},
-            {"client-key-data": "eA==", "client-certificate-data": "eA=="},
-            "the client certificate and its key cannot be used",
-        ),
+        ({**TLS, "insecure-skip-tls-verify": True},
+         {"client-key-data": "eA==", "client-certificate-data": "eA=="},
+         "the client certificate and its key cannot be used"),
         (TLS, {"auth-provider": {"name": "oidc"}}, "auth-provider is not supported"),
         (TLS, {"exec": {"command": "x"}}, "exec.apiVersion: None is none of client.authentication.k8s.io/v1"),
         (TLS, {"exec": 5}, "exec: a map is wanted"),
-        (
-            TLS,
-            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "args": [1], "env": ["a"]}},
-            "exec.command: is missing",
-        ),
+        (TLS, {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "args": [1], "env": ["a"]}},
+         "exec.command: is missing"),
         (TLS, {"token": 5}, "u.token: 5 is not text"),
     ],
-)
+)  # fmt: skip
 def test_entries_that_are_wrong(
     tmp_path: Path, cluster: dict[str, object], user: dict[str, object], said: str
 ) -> None:

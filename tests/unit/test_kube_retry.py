@@ -260,7 +260,6 @@ class Answers:
         pytest.param([EXISTS], [POD], True, POD, id="made before, and the answer was lost"),
         pytest.param([EXISTS], [POD], False, EXISTS, id="somebody else's"),
         pytest.param([EXISTS, POD], [MISSING], True, POD, id="gone a moment later"),
-        pytest.param([EXISTS, EXISTS], [MISSING, MISSING], True, EXISTS, id="gone again"),
         pytest.param([EXISTS], [FORBIDDEN], True, FORBIDDEN, id="not to be read"),
         pytest.param([EXISTS], [BROKEN], True, BROKEN, id="cannot be read now"),
         pytest.param([WRONG], [], True, WRONG, id="refused"),
@@ -276,3 +275,10 @@ def test_an_object_is_created_or_found(created: list[Any], found: list[Any], is_
     else:
         assert asyncio.run(work) is end
     assert not cluster.created and not cluster.found
+
+
+def test_an_object_that_comes_and_goes_is_a_conflict_that_passes() -> None:
+    cluster: Any = Answers([EXISTS, EXISTS], [MISSING, MISSING])
+    with pytest.raises(ApiError, match="pods p exists, but is gone each time it is read") as caught:
+        asyncio.run(create_or_find(cluster, PODS, POD, is_ours=lambda _: True))
+    assert caught.value.is_stale and not caught.value.is_there_already

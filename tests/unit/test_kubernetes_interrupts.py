@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
+from pathlib import Path
 
 import pytest
 
+from ringleader.cli.interrupts import Interrupted
+from ringleader.cli.kubernetes.connection import Connection, with_cluster
 from ringleader.cli.kubernetes.follow_job import Interrupts
+from ringleader.cli.options.kubernetes_options import ClusterOptions
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -40,3 +45,33 @@ def test_a_signal_before_the_end_comes_first() -> None:
         return await pressed.first(asyncio.ensure_future(asyncio.sleep(10)))
 
     assert asyncio.run(run()) is signal.SIGINT
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts: [{name: here, context: {cluster: here, user: me}}]
+clusters: [{name: here, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: me, user: {token: none}}]
+"""
+
+
+def test_a_signal_in_one_of_several_tasks_is_all_that_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends the command; that nobody took it from the other tasks is no error to show."""
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+
+    async def interrupted() -> None:
+        await asyncio.sleep(0)
+        raise Interrupted(signal.SIGTERM)
+
+    async def work(_connection: Connection) -> None:
+        await asyncio.gather(interrupted(), asyncio.sleep(10))
+
+    with pytest.raises(Interrupted):
+        with_cluster(ClusterOptions(kubeconfig=str(config)), work)
+    gc.collect()
+    assert not caplog.records

@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
+from ringleader.errors import RequestError
 from ringleader.finding import Finding, Level
+from ringleader.kubernetes import why_not_running
+from ringleader.kubernetes.client.api_errors import ApiError
+from ringleader.kubernetes.client.api_resources import MPIJOBS
 from ringleader.kubernetes.jobs.job_diagnosis import Progress, end_of, explain, is_about_to_end, progress
 from ringleader.kubernetes.jobs.job_state import (
     JobSnapshot,
@@ -111,287 +115,158 @@ def ended_by_deadline(name: str, seconds: int) -> Object:
     return found
 
 
-CASES: dict[str, tuple[JobSnapshot, tuple[tuple[str, str, str, str], ...]]] = {
+TRAIN, W0, W1, BOTH = "job train", "train-worker-0", "train-worker-1", "train-worker-0 and 1 more"
+LAUNCHER = "train-launcher-a"
+IN_QUEUE = {"metadata": {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
+NO_IMAGE = 'Back-off pulling image "x": not found'
+NO_SSHD = "exec: /usr/sbin/sshd: no such file or directory"
+NO_SECRET = "Unable to retrieve (reg)"
+NO_PRIORITY = "no PriorityClass with name high was found"
+TAINT = "2 node(s) had untolerated taint {a: b}"
+SELECTOR = "3 node(s) didn't match Pod's node affinity/selector"
+CRASHED = {"terminated": {"exitCode": 1, "reason": "Error"}}
+KILLED = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+NO_COMMAND = "first failure: launcher train-launcher-a: container main: exit code 127\nits log ends:\n"
+NO_COMMAND += "sh: 1: exec: trian: not found"
+TRIAN = ("some words", "sh: 1: exec: trian: not found")
+
+
+def made(*pods: Object, events: tuple[Object, ...] = ()) -> JobSnapshot:
+    """A job that the operator has taken up."""
+    return snapshot(mpijob(CREATED), *pods, events=events)
+
+
+def failed(message: str, *pods: Object, reason: str = "BackoffLimitExceeded") -> JobSnapshot:
+    return snapshot(mpijob(CREATED, condition("Failed", reason, message)), *pods)
+
+
+def refused(message: str) -> JobSnapshot:
+    """The Job controller could not make the launcher's Pod."""
+    return made(events=(event("Job", "train-launcher", "FailedCreate", message),))
+
+
+def waits(name: str, reason: str, message: str = "", **status: Any) -> Object:
+    return pod(name, waiting(reason, message), **status)
+
+
+def loops(name: str, last: Object) -> Object:
+    return pod(name, waiting("CrashLoopBackOff", restarts=3, lastState=last), phase="Running")
+
+
+CASES: dict[str, tuple[Any, ...]] = {
     "untouched for a moment": (
-        snapshot(mpijob(), age=2.0),
-        (("waits", "job train", "waits for the operator to take it up", ""),),
-    ),
+        snapshot(mpijob(), age=2.0), ("waits", TRAIN, "waits for the operator to take it up", "")),
     "untouched for long": (
-        snapshot(mpijob(), age=60.0),
-        (("blocked", "job train", "no operator has looked at it", "is one running"),),
-    ),
+        snapshot(mpijob(), age=60.0), ("blocked", TRAIN, "no operator has looked at it", "is one running")),
     "multikueue": (
         snapshot(mpijob(managedBy="kueue.x-k8s.io/multikueue"), age=60.0),
-        (("waits", "job train", "is left to kueue.x-k8s.io/multikueue", "look there"),),
-    ),
+        ("waits", TRAIN, "is left to kueue.x-k8s.io/multikueue", "look there")),
     "suspended": (
         snapshot(mpijob(CREATED, condition("Suspended"), suspend=True)),
-        (("blocked", "job train", "is suspended", "kubectl patch mpijob train -n team --type merge"),),
-    ),
+        ("blocked", TRAIN, "is suspended", "kubectl patch mpijob train -n team --type merge")),
     "in Kueue's queue": (
-        snapshot(
-            mpijob(CREATED, suspend=True)
-            | {"metadata": {"name": "train", "labels": {"kueue.x-k8s.io/queue-name": "q"}}}
-        ),
-        (("waits", "job train", "waits for Kueue to admit it through the queue q", "kubectl describe"),),
-    ),
+        snapshot(mpijob(CREATED, suspend=True) | IN_QUEUE),
+        ("waits", TRAIN, "waits for Kueue to admit it through the queue q", "kubectl describe")),
     "no GPUs": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", unschedulable=GPUS),
-            pod("train-worker-1", unschedulable=GPUS),
-        ),
-        (("waits", "train-worker-0 and 1 more", "no node takes it: 0/12 nodes", "wait for GPUs"),),
-    ),
+        made(pod(W0, unschedulable=GPUS), pod(W1, unschedulable=GPUS)),
+        ("waits", BOTH, "no node takes it: 0/12 nodes", "wait for GPUs")),
     "a taint": (
-        snapshot(
-            mpijob(CREATED), pod("train-worker-0", unschedulable="2 node(s) had untolerated taint {a: b}")
-        ),
-        (("waits", "train-worker-0", "no node takes it", "if the Pods may run there: --toleration"),),
-    ),
+        made(pod(W0, unschedulable=TAINT)),
+        ("waits", W0, "no node takes it", "if the Pods may run there: --toleration")),
     "a selector": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", unschedulable="3 node(s) didn't match Pod's node affinity/selector"),
-        ),
-        (("waits", "train-worker-0", "no node takes it", "no node has these labels"),),
-    ),
+        made(pod(W0, unschedulable=SELECTOR)), ("waits", W0, "no node takes it", "no node has these labels")),
     "no claim": (
-        snapshot(
-            mpijob(CREATED), pod("train-worker-0", unschedulable='persistentvolumeclaim "data" not found')
-        ),
-        (("waits", "train-worker-0", "no node takes it", "kubectl get pvc"),),
-    ),
+        made(pod(W0, unschedulable='persistentvolumeclaim "data" not found')),
+        ("waits", W0, "no node takes it", "kubectl get pvc")),
     "scheduling gate": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", gates=[{"name": "example.org/g"}], unschedulable="gated"),
-        ),
-        (("waits", "train-worker-0", "held back by the scheduling gate example.org/g", "whoever"),),
-    ),
+        made(pod(W0, gates=[{"name": "example.org/g"}], unschedulable="gated")),
+        ("waits", W0, "held back by the scheduling gate example.org/g", "whoever")),
     "image is missing": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", waiting("ImagePullBackOff", 'Back-off pulling image "x": not found')),
-            pod("train-worker-1", waiting("ErrImagePull", 'Back-off pulling image "x": not found')),
-        ),
-        (("blocked", "train-worker-0 and 1 more", "Back-off pulling image", "check the image's name"),),
-    ),
+        made(waits(W0, "ImagePullBackOff", NO_IMAGE), waits(W1, "ErrImagePull", NO_IMAGE)),
+        ("blocked", BOTH, "Back-off pulling image", "check the image's name")),
     "registry wants a login": (
-        snapshot(mpijob(CREATED), pod("train-worker-0", waiting("ErrImagePull", "401 Unauthorized"))),
-        (("blocked", "train-worker-0", "401 Unauthorized", "the registry wants a login"),),
-    ),
+        made(waits(W0, "ErrImagePull", "401 Unauthorized")),
+        ("blocked", W0, "401 Unauthorized", "the registry wants a login")),
     "pull secret is missing": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", waiting("ErrImagePull", "pull access denied")),
-            events=(
-                event("Pod", "train-worker-0", "FailedToRetrieveImagePullSecret", "Unable to retrieve (reg)"),
-            ),
-        ),
-        (
-            ("blocked", "train-worker-0", "pull access denied", "the registry wants a login"),
-            ("note", "train-worker-0", "Unable to retrieve (reg)", "kubectl get secrets"),
-        ),
-    ),
+        made(waits(W0, "ErrImagePull", "pull access denied"),
+             events=(event("Pod", W0, "FailedToRetrieveImagePullSecret", NO_SECRET),)),
+        ("blocked", W0, "pull access denied", "the registry wants a login"),
+        ("note", W0, NO_SECRET, "kubectl get secrets")),
     "a Secret for a variable is missing": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", waiting("CreateContainerConfigError", 'secret "wandb" not found')),
-        ),
-        (("blocked", "train-worker-0", 'main: secret "wandb" not found', "create what is missing"),),
-    ),
+        made(waits(W0, "CreateContainerConfigError", 'secret "wandb" not found')),
+        ("blocked", W0, 'main: secret "wandb" not found', "create what is missing")),
     "the image has no sshd": (
-        snapshot(
-            mpijob(CREATED),
-            pod(
-                "train-worker-0",
-                waiting("RunContainerError", "exec: /usr/sbin/sshd: no such file or directory"),
-            ),
-        ),
-        (("blocked", "train-worker-0", "main: exec:", "the image lacks the program"),),
-    ),
-    "crash loop": (
-        snapshot(
-            mpijob(CREATED),
-            pod(
-                "train-worker-0",
-                waiting(
-                    "CrashLoopBackOff",
-                    restarts=3,
-                    lastState={"terminated": {"exitCode": 1, "reason": "Error"}},
-                ),
-                phase="Running",
-            ),
-        ),
-        (("blocked", "train-worker-0", "main has ended 3 times (exit code 1)", ""),),
-    ),
+        made(waits(W0, "RunContainerError", NO_SSHD)),
+        ("blocked", W0, "main: exec:", "the image lacks the program")),
+    "crash loop": (made(loops(W0, CRASHED)), ("blocked", W0, "main has ended 3 times (exit code 1)", "")),
     "a volume cannot be mounted": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", waiting("ContainerCreating"), node="n1"),
-            events=(event("Pod", "train-worker-0", "FailedMount", 'secret "keys" not found'),),
-        ),
-        (("blocked", "train-worker-0", 'secret "keys" not found', "create what is missing"),),
-    ),
+        made(waits(W0, "ContainerCreating", node="n1"),
+             events=(event("Pod", W0, "FailedMount", 'secret "keys" not found'),)),
+        ("blocked", W0, 'secret "keys" not found', "create what is missing")),
     "quota": (
-        snapshot(
-            mpijob(CREATED),
-            events=(event("MPIJob", "train", "MPIJobFailed", f"worker pod created failed: {QUOTA}"),),
-        ),
-        (("blocked", "MPIJob train", "worker pod created failed", "the namespace's quota is used up"),),
-    ),
+        made(events=(event("MPIJob", "train", "MPIJobFailed", f"worker pod created failed: {QUOTA}"),)),
+        ("blocked", "MPIJob train", "worker pod created failed", "the namespace's quota is used up")),
     "quota that is smaller than one request": (
-        snapshot(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", TOO_MUCH),)),
-        (("blocked", "Job train-launcher", "pods", "gpu=2 exceeds the namespace's quota of 1, and waiting"),),
-    ),
+        refused(TOO_MUCH),
+        ("blocked", "Job train-launcher", "pods", "gpu=2 exceeds the namespace's quota of 1, and waiting")),
     "quota of the launcher": (
-        snapshot(mpijob(CREATED), events=(event("Job", "train-launcher", "FailedCreate", QUOTA),)),
-        (("blocked", "Job train-launcher", "pods", "the namespace's quota is used up"),),
-    ),
+        refused(QUOTA), ("blocked", "Job train-launcher", "pods", "the namespace's quota is used up")),
     "priority class": (
-        snapshot(
-            mpijob(CREATED),
-            events=(
-                event("Job", "train-launcher", "FailedCreate", "no PriorityClass with name high was found"),
-            ),
-        ),
-        (("blocked", "Job train-launcher", "no PriorityClass", "kubectl get priorityclasses"),),
-    ),
-    "workers are being made": (
-        snapshot(mpijob(CREATED), running("train-worker-0")),
-        (("waits", "job train", "1 of 2 workers are made", ""),),
-    ),
+        refused(NO_PRIORITY),
+        ("blocked", "Job train-launcher", "no PriorityClass", "kubectl get priorityclasses")),
+    "workers are being made": (made(running(W0)), ("waits", TRAIN, "1 of 2 workers are made", "")),
     "containers are being made": (
-        snapshot(
-            mpijob(CREATED), running("train-worker-0"), pod("train-worker-1", waiting("ContainerCreating"))
-        ),
-        (("waits", "train-worker-1", "containers are being made", ""),),
-    ),
+        made(running(W0), waits(W1, "ContainerCreating")), ("waits", W1, "containers are being made", "")),
     "only the launcher is missing": (
-        snapshot(mpijob(CREATED), running("train-worker-0"), running("train-worker-1")),
-        (("waits", "job train", "waits for the launcher's Pod", ""),),
-    ),
+        made(running(W0), running(W1)), ("waits", TRAIN, "waits for the launcher's Pod", "")),
     "restarting": (
         snapshot(mpijob(CREATED, condition("Restarting", "R", "worker 1 was evicted"))),
-        (("waits", "job train", "worker 1 was evicted", ""),),
-    ),
+        ("waits", TRAIN, "worker 1 was evicted", "")),
     "evicted worker": (
-        snapshot(
-            mpijob(CREATED),
-            pod("train-worker-0", phase="Failed", reason="Evicted", message="The node was low on memory"),
-        ),
-        (("blocked", "train-worker-0", "Evicted: The node was low on memory", ""),),
-    ),
+        made(pod(W0, phase="Failed", reason="Evicted", message="The node was low on memory")),
+        ("blocked", W0, "Evicted: The node was low on memory", "")),
     "failed": (
-        snapshot(
-            mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "train-worker-1 main: OOMKilled")),
-            pod("train-worker-1", ended(137, "OOMKilled"), phase="Failed"),
-        ),
-        (
-            ("failed", "job train", "train-worker-1 main: OOMKilled", ""),
-            ("failed", "train-worker-1", "main ended with exit code 137 (SIGKILL, OOMKilled)", ": --memory"),
-        ),
-    ),
+        failed("train-worker-1 main: OOMKilled", pod(W1, ended(137, "OOMKilled"), phase="Failed")),
+        ("failed", TRAIN, "train-worker-1 main: OOMKilled", ""),
+        ("failed", W1, "main ended with exit code 137 (SIGKILL, OOMKilled)", ": --memory")),
     "the launcher is killed for its memory": (
-        snapshot(
-            mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", OOM_OF_LAUNCHER)),
-            pod("train-launcher-a", ended(137, "OOMKilled"), phase="Failed"),
-        ),
-        (
-            ("failed", "job train", "it failed; first failure", ": --launcher-memory"),
-            ("failed", "train-launcher-a", "main ended with exit code 137", ": --launcher-memory"),
-        ),
-    ),
+        failed(OOM_OF_LAUNCHER, pod(LAUNCHER, ended(137, "OOMKilled"), phase="Failed")),
+        ("failed", TRAIN, "it failed; first failure", ": --launcher-memory"),
+        ("failed", LAUNCHER, "main ended with exit code 137", ": --launcher-memory")),
     "the launcher's command is missing": (
-        replace(
-            snapshot(
-                mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "Job has failed")),
-                pod("train-launcher-a", ended(127), phase="Failed"),
-            ),
-            log_end=("some words", "sh: 1: exec: trian: not found"),
-        ),
-        (
-            ("failed", "job train", "Job has failed", ""),
-            ("failed", "train-launcher-a", "main ended with exit code 127", "the image has no command trian"),
-        ),
-    ),
+        replace(failed("Job has failed", pod(LAUNCHER, ended(127), phase="Failed")), log_end=TRIAN),
+        ("failed", TRAIN, "Job has failed", ""),
+        ("failed", LAUNCHER, "main ended with exit code 127", "the image has no command trian")),
     "the missing command is in the operator's message": (
-        snapshot(
-            mpijob(
-                condition(
-                    "Failed",
-                    "BackoffLimitExceeded",
-                    "first failure: launcher train-launcher-a: container main: exit code 127\n"
-                    "its log ends:\nsh: 1: exec: trian: not found",
-                )
-            )
-        ),
-        (("failed", "job train", "first failure: launcher", "the image has no command trian"),),
-    ),
+        snapshot(mpijob(condition("Failed", "BackoffLimitExceeded", NO_COMMAND))),
+        ("failed", TRAIN, "first failure: launcher", "the image has no command trian")),
     "workers that the operator ended": (
-        snapshot(
-            mpijob(CREATED, condition("Failed", "BackoffLimitExceeded", "exit code 7")),
-            pod("train-launcher-a", ended(7), phase="Failed"),
-            ended_by_deadline("train-worker-0", 1),
-            ended_by_deadline("train-worker-1", 600),
-        ),
-        (
-            ("failed", "job train", "exit code 7", ""),
-            ("failed", "train-launcher-a", "main ended with exit code 7", ""),
-            (
-                "failed",
-                "train-worker-1",
-                "main ended with exit code 137 (SIGKILL, DeadlineExceeded)",
-                "its Pod's",
-            ),
-        ),
-    ),
+        failed("exit code 7", pod(LAUNCHER, ended(7), phase="Failed"),
+               ended_by_deadline(W0, 1), ended_by_deadline(W1, 600)),
+        ("failed", TRAIN, "exit code 7", ""),
+        ("failed", LAUNCHER, "main ended with exit code 7", ""),
+        ("failed", W1, "main ended with exit code 137 (SIGKILL, DeadlineExceeded)", "its Pod's")),
     "a container in a crash loop lacks memory": (
-        snapshot(
-            mpijob(CREATED),
-            pod(
-                "train-launcher-a",
-                waiting(
-                    "CrashLoopBackOff",
-                    restarts=3,
-                    lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
-                ),
-                phase="Running",
-            ),
-        ),
-        (("blocked", "train-launcher-a", "main has ended 3 times (exit code 137", "--launcher-memory"),),
-    ),
+        made(loops(LAUNCHER, KILLED)),
+        ("blocked", LAUNCHER, "main has ended 3 times (exit code 137", "--launcher-memory")),
     "ran too long": (
-        snapshot(mpijob(CREATED, condition("Failed", "DeadlineExceeded", "Job was active too long"))),
-        (("failed", "job train", "Job was active too long", "it ran longer than --timeout"),),
-    ),
+        failed("Job was active too long", reason="DeadlineExceeded"),
+        ("failed", TRAIN, "Job was active too long", "it ran longer than --timeout")),
     "invalid": (
-        snapshot(
-            mpijob(REFUSED),
-            events=(event("MPIJob", "train", "ValidationError", FAULTS),),
-        ),
-        (("blocked", "job train", FAULTS, "or delete it and submit it anew"),),
-    ),
+        snapshot(mpijob(REFUSED), events=(event("MPIJob", "train", "ValidationError", FAULTS),)),
+        ("blocked", TRAIN, FAULTS, "or delete it and submit it anew")),
     "invalid since an edit": (
-        snapshot(
-            mpijob(condition("Created", "ValidationError", FAULTS), RUNNING),
-            running("train-worker-0"),
-            running("train-worker-1"),
-        ),
-        (("blocked", "job train", FAULTS, "stays as it is"),),
-    ),
-    "runs": (
-        snapshot(mpijob(CREATED, RUNNING), running("train-worker-0"), running("train-worker-1")),
-        (),
-    ),
-    "succeeded": (snapshot(mpijob(CREATED, condition("Succeeded"))), ()),
-}
+        snapshot(mpijob(condition("Created", "ValidationError", FAULTS), RUNNING), running(W0), running(W1)),
+        ("blocked", TRAIN, FAULTS, "stays as it is")),
+    "runs": (snapshot(mpijob(CREATED, RUNNING), running(W0), running(W1)),),
+    "succeeded": (snapshot(mpijob(CREATED, condition("Succeeded"))),),
+}  # fmt: skip
+"""Each with its findings: level, place, how it begins, what its hint holds."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_explain(name: str) -> None:
-    given, expected = CASES[name]
+    given, *expected = CASES[name]
     found = explain(given)
     assert [(KINDS.get(one.level, one.level), one.where) for one in found] == [
         (kind, where) for kind, where, _, _ in expected
@@ -413,10 +288,8 @@ def test_what_matters_most_stands_first() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (
-            CASES["no GPUs"][0],
-            f"waiting: 0 of 2 workers ready; train-worker-0 and 1 more: no node takes it: {GPUS}",
-        ),
+        (CASES["no GPUs"][0],
+         f"waiting: 0 of 2 workers ready; train-worker-0 and 1 more: no node takes it: {GPUS}"),
         (CASES["suspended"][0], "suspended"),
         (CASES["in Kueue's queue"][0], "suspended: waits for Kueue to admit it through the queue q"),
         (CASES["restarting"][0], "restarting: 0 of 2 workers ready; job train: worker 1 was evicted"),
@@ -424,18 +297,12 @@ def test_what_matters_most_stands_first() -> None:
         (CASES["succeeded"][0], "succeeded"),
         (CASES["invalid"][0], "invalid"),
         (CASES["invalid since an edit"][0], "running on 2 workers"),
-        (
-            snapshot(
-                mpijob(CREATED, RUNNING), running("train-worker-0", "n1"), running("train-worker-1", "n2")
-            ),
-            "running on 2 workers on 2 nodes",
-        ),
-        (
-            snapshot(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" * 400))),
-            f"waiting: 0 of 1 workers ready; train-worker-0: {'x' * 159}…",
-        ),
+        (snapshot(mpijob(CREATED, RUNNING), running("train-worker-0", "n1"),
+         running("train-worker-1", "n2")), "running on 2 workers on 2 nodes"),
+        (snapshot(mpijob(CREATED, workers=1), pod("train-worker-0", waiting("ErrImagePull", "x" *400))),
+         f"waiting: 0 of 1 workers ready; train-worker-0: {'x' * 159}…"),
     ],
-)
+)  # fmt: skip
 def test_progress(given: JobSnapshot, text: str) -> None:
     assert progress(given).text[: len(text)] == text
 
@@ -475,25 +342,13 @@ FAILED = condition("Failed", "BackoffLimitExceeded", "train-launcher-a main: exi
         (snapshot(mpijob(REFUSED)), 3, "the cluster"),
         (snapshot(mpijob(REFUSED, suspend=True)), 3, "the cluster"),
         (CASES["invalid since an edit"][0], None, None),
-        (
-            snapshot(
-                mpijob(condition("Failed", "DeadlineExceeded", "too long")),
-                pod("train-launcher-a", ended(143)),
-            ),
-            124,
-            "the cluster",
-        ),
-        (
-            snapshot(
-                mpijob(FAILED),
-                pod("train-launcher-b", ended(9)) | {"metadata": {"name": "train-launcher-b"}},
-                pod("train-launcher-a", ended(7)),
-            ),
-            7,
-            "launcher",
-        ),
+        (snapshot(mpijob(condition("Failed", "DeadlineExceeded", "too long")),
+         pod("train-launcher-a", ended(143))), 124, "the cluster"),
+        (snapshot(mpijob(FAILED),
+         pod("train-launcher-b", ended(9)) | {"metadata": {"name": "train-launcher-b"}},
+         pod("train-launcher-a", ended(7))), 7, "launcher"),
     ],
-)
+)  # fmt: skip
 def test_exit_codes(given: JobSnapshot, code: int | None, whose: str | None) -> None:
     end = end_of(given)
     assert (end and end.exit_code, end and end.whose) == (code, whose)
@@ -592,3 +447,31 @@ def test_a_launcher_that_has_ended_makes_a_job_wait_for_nothing() -> None:
     ):
         pods = [pod(f"train-launcher-{index}", phase=phase) for index, phase in enumerate(phases)]
         assert is_about_to_end(snapshot(job, *pods)) is ends, phases
+
+
+REFUSALS = [
+    (
+        404,
+        "NotFound",
+        'namespaces "team" not found',
+        "there is no namespace team",
+        "kubectl create namespace",
+    ),
+    (404, "NotFound", "404 page not found", "no MPIJob CRD on this cluster", "ringleader operator crd |"),
+    (404, "NotFound", 'mpijobs "train" not found', "there is no MPIJob of this name", "k8s status lists"),
+    (401, "Unauthorized", "Unauthorized", "does not accept the credentials", "log in again"),
+    (403, "Forbidden", "exceeded quota: team", "exceeded quota: team", "kubectl describe quota"),
+    (403, "Forbidden", "because it is being terminated", "the namespace team is being deleted", "wait until"),
+    (403, "Forbidden", "no", "not allowed: no", "the verb delete on mpijobs.kubeflow.org"),
+    (409, "AlreadyExists", "", "one of this name exists", "ringleader k8s delete train"),
+    (422, "Invalid", "spec: wrong", "spec: wrong (HTTP 422)", ""),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "message", "what", "hint"), REFUSALS)
+def test_what_a_refusal_means(status: int, reason: str, message: str, what: str, hint: str) -> None:
+    error = ApiError(status=status, reason=reason, message=message)
+    found = why_not_running.refused(error, doing="delete", resource=MPIJOBS, name="train", namespace="team")
+    (fault,) = found.faults
+    assert what in fault.what and hint in fault.hint and fault.where == "MPIJob team/train"
+    assert isinstance(found, RequestError) is (status == 422)

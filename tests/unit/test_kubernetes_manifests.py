@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.mpijobs import mpijob
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.model import MPIJob
@@ -41,33 +42,12 @@ COMMAND = ["mpirun", "-n", "4", "python", "train.py"]
 
 
 def job_of(
-    annotations: Mapping[str, str] | None = None,
-    *,
-    workers: int = 2,
-    launcher: Mapping[str, Any] | None = None,
-    worker: Mapping[str, Any] | None = None,
-    launcher_pod: Mapping[str, Any] | None = None,
-    worker_pod: Mapping[str, Any] | None = None,
-    **spec: Any,
+    annotations: Mapping[str, str] | None = None, *, launcher: Mapping[str, Any] | None = None, **more: Any
 ) -> MPIJob:
     """A job of two slots a worker; containers and Pods with what is given besides."""
-    first = {"name": "launcher", "image": "train:1", "command": COMMAND, **(launcher or {})}
-    second = {"name": "worker", "image": "train:1", **(worker or {})}
-    kinds: dict[str, Any] = {
-        "Launcher": {"template": {"spec": {"containers": [first], **(launcher_pod or {})}}}
-    }
-    if workers:
-        pod = {"spec": {"containers": [second], **(worker_pod or {})}}
-        kinds["Worker"] = {"replicas": workers, "template": pod}
-    meta = {"name": "train", "namespace": "team", "uid": "7c2a", "annotations": dict(annotations or {})}
-    return read(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": meta,
-            "spec": {"slotsPerWorker": 2, "mpiReplicaSpecs": kinds, **spec},
-        }
-    )
+    meta = {"namespace": "team", "uid": "7c2a", "annotations": dict(annotations or {})}
+    command = {"command": COMMAND, **(launcher or {})}
+    return read(mpijob(image="train:1", launcher=command, metadata=meta, **{"slotsPerWorker": 2, **more}))
 
 
 def documents(job: MPIJob, settings: OperatorSettings = SETTINGS) -> list[dict[str, Any]]:
@@ -91,21 +71,15 @@ JOBS = {
     "mpich": job_of(mpiImplementation="MPICH"),
     "exec": job_of(EXEC),
     "reference-layout": job_of(REFERENCE, sshAuthMountPath="/home/mpiuser/.ssh"),
-    "volcano": job_of(
-        {"ringleader/gang": "volcano"},
-        worker=GPU,
-        runPolicy={"schedulingPolicy": {"queue": "research", "priorityClass": "high"}},
-    ),
+    "volcano": job_of({"ringleader/gang": "volcano"}, worker=GPU,
+     runPolicy={"schedulingPolicy": {"queue": "research", "priorityClass": "high"}}),
     "coscheduling": job_of({"ringleader/gang": "gangs"}, worker=GPU),
     "elastic": job_of({"ringleader/min-workers": "1", "ringleader/gang": "gangs"}),
     "launcher-as-worker": job_of(runLauncherAsWorker=True),
-    "host-network": job_of(
-        worker_pod={"hostNetwork": True, "dnsConfig": {"searches": ["example.com"]}},
-        launcher_pod={"hostNetwork": True},
-        worker={"command": ["/usr/sbin/sshd", "-De", "-p", "2345"]},
-        launcherCreationPolicy="WaitForWorkersReady",
-    ),
-}
+    "host-network": job_of(worker_pod={"hostNetwork": True, "dnsConfig": {"searches": ["example.com"]}},
+     launcher_pod={"hostNetwork": True}, worker={"command": ["/usr/sbin/sshd", "-De", "-p", "2345"]},
+     launcherCreationPolicy="WaitForWorkersReady"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(JOBS))
@@ -238,16 +212,6 @@ def test_a_workers_pod() -> None:
     assert [(one["kind"], one["uid"], one["controller"]) for one in owner] == [("MPIJob", "7c2a", True)]
 
 
-def test_indices_with_ranks_in_the_launcher() -> None:
-    job = job_of(runLauncherAsWorker=True)
-    name = "training.kubeflow.org/replica-index"
-    assert worker_pod(job, 0, SETTINGS)["metadata"]["labels"][name] == "1"
-    template = launcher_job(job, SETTINGS, suspend=False)["spec"]["template"]
-    assert template["metadata"]["labels"][name] == "0"
-    alone = launcher_job(job_of(), SETTINGS, suspend=False)["spec"]["template"]
-    assert name not in alone["metadata"]["labels"]
-
-
 def test_the_launchers_job() -> None:
     policy = {"ttlSecondsAfterFinished": 0, "activeDeadlineSeconds": 9, "backoffLimit": 0}
     spec = launcher_job(job_of(runPolicy=policy), SETTINGS, suspend=True)["spec"]
@@ -337,19 +301,12 @@ OPEN_MPI_HOSTS = "train-worker-0.train.team.svc slots=2\ntrain-worker-1.train.te
         ({}, PLAIN, OPEN_MPI_HOSTS),
         ({"mpiImplementation": "Intel"}, PLAIN, OPEN_MPI_HOSTS.replace(" slots=", ":")),
         ({"mpiImplementation": "MPICH"}, PLAIN, OPEN_MPI_HOSTS.replace(" slots=", ":")),
-        (
-            {"runLauncherAsWorker": True},
-            PLAIN,
-            "train-launcher.train.team.svc slots=2\n" + OPEN_MPI_HOSTS,
-        ),
-        (
-            {},
-            OperatorSettings(cluster_domain="k8s.example"),
-            OPEN_MPI_HOSTS.replace(".svc", ".svc.k8s.example"),
-        ),
+        ({"runLauncherAsWorker": True}, PLAIN, "train-launcher.train.team.svc slots=2\n" + OPEN_MPI_HOSTS),
+        ({}, OperatorSettings(cluster_domain="k8s.example"),
+         OPEN_MPI_HOSTS.replace(".svc", ".svc.k8s.example")),
         ({"slotsPerWorker": 0}, PLAIN, OPEN_MPI_HOSTS.replace("=2", "=0")),
     ],
-)
+)  # fmt: skip
 def test_hostfiles(spec: Mapping[str, Any], settings: OperatorSettings, text: str) -> None:
     assert hostfile_text(job_of(**spec), settings) == text
 
@@ -423,13 +380,6 @@ def test_which_gang_scheduler(annotation: str | None, default: str, gang: str) -
     pod = worker_pod(job, 0, settings)
     assert pod["spec"].get("schedulerName", "") == gang
     assert (pod_group(job, gang, {}) is None) == (gang == "")
-
-
-def test_members_of_a_gang() -> None:
-    pod = worker_pod(job_of({"ringleader/gang": "volcano"}), 0, SETTINGS)
-    assert pod["metadata"]["annotations"] == {"scheduling.k8s.io/group-name": "train"}
-    pod = worker_pod(job_of({"ringleader/gang": "gangs"}), 0, SETTINGS)
-    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "train"
 
 
 @pytest.mark.parametrize(
@@ -556,13 +506,3 @@ def test_what_an_operator_cannot_do_is_said_at_once() -> None:
 def test_names_and_paths_that_are_taken(extra: Mapping[str, Any]) -> None:
     with pytest.raises(RequestError):
         job_validation.check(job_of(**extra), SETTINGS)
-
-
-def test_a_worker_gets_its_nics_and_the_launcher_none() -> None:
-    job = job_of({"ringleader/rdma-profile": "shared", "ringleader/rdma-resource": "rdma/hca"})
-    first = worker_pod(job, 0, SETTINGS)["spec"]["containers"][0]
-    assert first["resources"] == {"requests": {"rdma/hca": "1"}, "limits": {"rdma/hca": "1"}}
-    assert first["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert "rdma" not in text_of([launcher_job(job, SETTINGS, suspend=False)])
-    with pytest.raises(RequestError, match="did you mean shared"):
-        worker_pod(job_of({"ringleader/rdma-profile": "share"}), 0, SETTINGS)

@@ -17,6 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
+from tests.mpijobs import mpijob
 
 from ringleader.cli.main import ringleader
 from ringleader.cli.operator import OperatorOptions, run_command, settings_of, terms_of
@@ -42,16 +43,10 @@ FULL = Installation(
 WISHES = [
     Installation(image="i:1"),
     FULL,
-    Installation(
-        image="i:1",
-        namespace="team",
-        scope="team",
-        has_crd=False,
-        has_namespace=False,
-        has_admission_policy=False,
-    ),
+    Installation(image="i:1", namespace="team", scope="team", has_crd=False, has_namespace=False,
+     has_admission_policy=False),
     Installation(image="i:1", namespace="ops", scope="team", has_network_policy=False),
-]
+]  # fmt: skip
 Rights = set[tuple[str, str, str]]
 
 
@@ -91,15 +86,7 @@ def test_an_operator_of_one_namespace_has_no_right_beyond_it() -> None:
 
 
 def test_exec_takes_what_a_jobs_role_gives_and_nothing_without_it() -> None:
-    kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-    job = read(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": {"name": "train", "annotations": {"ringleader/spawn": "exec"}},
-            "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 1, **kind}}},
-        }
-    )
+    job = read(mpijob(metadata={"annotations": {"ringleader/spawn": "exec"}}))
     rights = rights_of(manifests(FULL))
     given = {
         (one, verb)
@@ -346,33 +333,15 @@ PLACED = {
     [
         ({}, CHARTED),
         ({"scope": "ops"}, replace(CHARTED, scope="ops", has_admission_policy=False)),
-        (
-            {"scope": "team", "admissionPolicy": True, "networkPolicy": False, "execSpawn": True},
-            replace(CHARTED, scope="team", has_network_policy=False, has_exec_spawn=True),
-        ),
-        (
-            {
-                "replicas": 2,
-                "gangScheduling": "volcano",
-                "clusterDomain": "d",
-                "waitTimeout": 60,
-                "execSpawn": True,
-                "logTails": True,
-            },
-            replace(
-                CHARTED,
-                replicas=2,
-                gang="volcano",
-                cluster_domain="d",
-                wait_timeout=60,
-                has_exec_spawn=True,
-                has_log_tails=True,
-            ),
-        ),
+        ({"scope": "team", "admissionPolicy": True, "networkPolicy": False, "execSpawn": True},
+         replace(CHARTED, scope="team", has_network_policy=False, has_exec_spawn=True)),
+        ({"replicas": 2, "gangScheduling": "volcano", "clusterDomain": "d", "waitTimeout": 60,
+         "execSpawn": True, "logTails": True}, replace(CHARTED, replicas=2, gang="volcano",
+         cluster_domain="d", wait_timeout=60, has_exec_spawn=True, has_log_tails=True)),
         ({"admissionPolicy": False}, replace(CHARTED, has_admission_policy=False)),
         ({"scope": "ops", "execSpawn": True}, replace(CHARTED, scope="ops", has_exec_spawn=True)),
     ],
-)
+)  # fmt: skip
 def test_helm_renders_the_same_objects(values: dict[str, Any], wish: Installation) -> None:
     found = by_name(rendered({"image": {"repository": "i", "tag": "1"}, **values}))
     deployment = found["Deployment", wish.name]

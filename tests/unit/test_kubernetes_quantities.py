@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from tests.mpijobs import mpijob
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.parser import read
@@ -53,15 +54,7 @@ def test_what_is_no_quantity(text: str) -> None:
     ],
 )
 def test_a_manifests_templates_are_checked(resources: dict[str, object], volumes: list[object]) -> None:
-    container = {"name": "main", "image": "i", "resources": resources}
-    launcher = {"template": {"spec": {"containers": [container], "volumes": volumes}}}
-    job = {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": "train"},
-        "spec": {"mpiReplicaSpecs": {"Launcher": launcher}},
-    }
     with pytest.raises(RequestError) as caught:
-        read(job)
+        read(mpijob(workers=0, launcher={"resources": resources}, launcher_pod={"volumes": volumes}))
     (found,) = caught.value.faults
     assert "is not a finite amount" in found.what or "is not a quantity" in found.what

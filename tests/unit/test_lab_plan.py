@@ -184,36 +184,16 @@ LAB = "root handle 1: tbf rate 8000000000bit burst 2000000 limit 16000000"
     [
         (SlowLink(into=10**9), 0, [f"{SWITCH} {FRESH}", f"{SWITCH} {ONE_GBIT}"]),
         (SlowLink(out_of=10**9), 0, [f"{HOST} {FRESH}", f"{HOST} {ONE_GBIT}"]),
-        (
-            SlowLink(into=10**9, delay=0.005),
-            0,
-            [
-                *(f"{SWITCH} {FRESH}", f"{SWITCH} {ONE_GBIT}"),
-                f"{SWITCH} parent 1:1 handle 10: netem delay 5000us limit 1000",
-            ],
-        ),
-        (
-            SlowLink(delay=0.005),
-            0,
-            [
-                f"{end} {line}"
-                for end in (SWITCH, HOST)
-                for line in (FRESH, LAB, "parent 1:1 handle 10: netem delay 5000us limit 5000")
-            ],
-        ),
+        (SlowLink(into=10 **9, delay=0.005), 0, [* (f"{SWITCH} {FRESH}", f"{SWITCH} {ONE_GBIT}"),
+         f"{SWITCH} parent 1:1 handle 10: netem delay 5000us limit 1000"]),
+        (SlowLink(delay=0.005), 0, [f"{end} {line}" for end in (SWITCH, HOST) for line in (FRESH, LAB,
+         "parent 1:1 handle 10: netem delay 5000us limit 5000")]),
         (None, 0, [f"{end} {line}" for end in (SWITCH, HOST) for line in (FRESH, LAB)]),
-        (
-            None,
-            0.0002,
-            [
-                f"{end} {line}"
-                for end in (SWITCH, HOST)
-                for line in (FRESH, LAB, "parent 1:1 handle 10: netem delay 200us limit 1000")
-            ],
-        ),
+        (None, 0.0002, [f"{end} {line}" for end in (SWITCH, HOST) for line in (FRESH, LAB,
+         "parent 1:1 handle 10: netem delay 200us limit 1000")]),
     ],
     ids=["into", "out-of", "into, delayed", "both ways delayed", "lifted", "lifted to the lab's delay"],
-)
+)  # fmt: skip
 def test_slow(limit, latency, expected):
     steps = slow_steps(LabSpec(latency=latency), 3, limit)
     assert [shell_line(step) for step in steps] == expected

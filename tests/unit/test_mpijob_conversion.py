@@ -138,26 +138,17 @@ def test_an_annotation_of_the_user_s_counts():
         ({**old(), "metadata": []}, "metadata", "fields are needed"),
         ({**old(), "kind": "Job"}, "kind", "an MPIJob is needed"),
         (old("v1alpha1", template=TEMPLATE), "spec", "says nowhere how many"),
-        (
-            old("v1alpha1", template=TEMPLATE, replicas=1, gpus=1),
-            "spec",
-            "replicas and gpus exclude each other",
-        ),
+        (old("v1alpha1", template=TEMPLATE, replicas=1, gpus=1), "spec",
+         "replicas and gpus exclude each other"),
         (old("v1alpha1", template=TEMPLATE, gpus=16), "spec.gpusPerNode", "add gpusPerNode"),
-        (
-            old("v1alpha1", template=TEMPLATE, gpus=9, gpusPerNode=8),
-            "spec.gpus",
-            "9 is not a multiple of gpusPerNode: 8",
-        ),
-        (
-            old("v1alpha1", template=TEMPLATE, gpus="x", gpusPerNode=8),
-            "spec.gpus",
-            "a whole number is needed",
-        ),
+        (old("v1alpha1", template=TEMPLATE, gpus=9, gpusPerNode=8), "spec.gpus",
+         "9 is not a multiple of gpusPerNode: 8"),
+        (old("v1alpha1", template=TEMPLATE, gpus="x", gpusPerNode=8), "spec.gpus",
+         "a whole number is needed"),
         (old("v1alpha1", replicas=1), "spec.template", "missing"),
         (old("v9"), "apiVersion", "unknown"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_old_manifests(document, where, words):
     found = faults(document)
     assert where in found, found

@@ -6,10 +6,10 @@ import copy
 import json
 import re
 
-import celpy
 import kubernetes_validate
 import pytest
-from openapi_schema_validator import OAS30Validator, oas30_format_checker
+from openapi_schema_validator import OAS30Validator
+from tests.kube.fake import custom_resources
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.crd import COLUMNS, crd, schema
@@ -62,65 +62,13 @@ def changed(edits):
     return document
 
 
-def for_openapi(node):
-    """The schema in plain OpenAPI 3.0: Kubernetes' own words for a number or a text spelt out."""
-    if isinstance(node, list):
-        return [for_openapi(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    plain = {key: for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
-    if node.get("x-kubernetes-int-or-string"):
-        pattern = {key: plain.pop(key) for key in ("pattern",) if key in plain}
-        plain["anyOf"] = [{"type": "integer"}, {"type": "string", **pattern}]
-    return plain
-
-
-VALIDATOR = OAS30Validator(for_openapi(schema()), format_checker=oas30_format_checker)
-ENVIRONMENT = celpy.Environment()
-
-
-def programs():
-    """Every CEL rule of the CRD: (schema path, rule, program)."""
-    return [
-        (path, rule, ENVIRONMENT.program(ENVIRONMENT.compile(rule["rule"])))
-        for path, node in nodes(schema())
-        for rule in node.get("x-kubernetes-validations", ())
-    ]
-
-
-PROGRAMS = programs()
-
-
-def part(document, path):
-    for key in path.strip(".").split(".") if path != "(root)" else ():
-        document = document[key]
-    return celpy.json_to_cel(document)
-
-
-def duplicates(document):
-    """Items of list-maps that share a key, which the API server refuses and OpenAPI has no word for."""
-    for one in document["spec"]["mpiReplicaSpecs"].values():
-        names = [container["name"] for container in one["template"]["spec"]["containers"]]
-        if len(set(names)) < len(names):
-            return ["duplicate containers"]
-    return []
+(KIND,) = custom_resources.kinds_of(crd())
+RULES = [rule for _, node in nodes(schema()) for rule in node.get("x-kubernetes-validations", ())]
 
 
 def server_says(document, old=None):
     """What an API server with this CRD would find wrong: schema, then lists, then CEL."""
-    found = [error.message for error in VALIDATOR.iter_errors(document)]
-    if found:
-        return found
-    found = duplicates(document)
-    for path, rule, program in PROGRAMS:
-        values = {"self": part(document, path)}
-        if "oldSelf" in rule["rule"]:
-            if old is None:
-                continue
-            values["oldSelf"] = part(old, path)
-        if not program.evaluate(values):
-            found.append(rule["message"])
-    return found
+    return [f"{fault.field}: {fault.message}" for fault in KIND.custom.faults(document, old)]
 
 
 def reader_says(document):
@@ -140,25 +88,17 @@ ACCEPTED = [
     {"spec.launcherCreationPolicy": "WaitForWorkersReady", "spec.mpiImplementation": "MPICH"},
     {"spec.mpiImplementation": "Intel", "spec.runPolicy": {}},
     {"spec.runPolicy": {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 0, "backoffLimit": 0}},
-    {
-        "spec.runPolicy": {
-            "activeDeadlineSeconds": 0,
-            "suspend": True,
-            "managedBy": "kubeflow.org/mpi-operator",
-        }
-    },
+    {"spec.runPolicy": {"activeDeadlineSeconds": 0, "suspend": True,
+     "managedBy": "kubeflow.org/mpi-operator"}},
     {"spec.runPolicy.schedulingPolicy": {"minAvailable": 3, "queue": "q", "priorityClass": "p"}},
-    {
-        "spec.runPolicy.schedulingPolicy": {
-            "minResources": {"cpu": "500m", "memory": "2Gi", "nvidia.com/gpu": 4}
-        }
-    },
+    {"spec.runPolicy.schedulingPolicy": {"minResources": {"cpu": "500m", "memory": "2Gi",
+     "nvidia.com/gpu": 4}}},
     {"metadata.name": "a" * 54},
     {"metadata.name": "a" * 54, f"{W}.replicas": 10},
     {"metadata.name": "a" * 51, f"{W}.replicas": 10_000},
     {f"{W}.template.metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}},
     {f"{W}.template.spec.hostNetwork": True, f"{W}.template.spec.tolerations": [{"key": "x"}]},
-]
+]  # fmt: skip
 REFUSED = [
     {"metadata.name": "a" * 55},
     {"metadata.name": "a" * 54, f"{W}.replicas": 11},
@@ -257,9 +197,9 @@ def test_server_and_reader_agree_on_any_value_of_any_field(path):
 
 def test_cel_s_messages():
     (message,) = server_says(changed({"metadata.name": "a" * 54, f"{W}.replicas": 11}))
-    assert message == "metadata.name is too long: <name>-worker-<replicas-1> has at most 63 characters"
+    assert message.endswith("metadata.name is too long: <name>-worker-<replicas-1> has at most 63 characters")
     (message,) = server_says(changed({"metadata.name": "a.b"}))
-    assert message.startswith("metadata.name must be a DNS label")
+    assert "metadata.name must be a DNS label" in message
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 10, 11, 100, 101, 10_000, 10_001, 1_000_000_001, 2**31 - 1])
@@ -273,7 +213,7 @@ def test_the_longest_name_is_counted_as_the_reader_counts_it(replicas):
 
 def test_no_rule_costs_what_an_api_server_takes_for_unbounded():
     """It has no bound for the length of string(x), nor for lists without maxItems, and refuses such a CRD."""
-    for _, rule, _ in PROGRAMS:
+    for rule in RULES:
         assert not re.search(r"string\(|\.(all|exists|exists_one|map|filter)\(", rule["rule"])
         assert "messageExpression" not in rule
 
@@ -294,8 +234,8 @@ MPI_OPERATOR, MULTIKUEUE = "kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikue
     ],
 )
 def test_who_manages_a_job_cannot_change(before, after, allowed):
-    found = server_says(changed(after), old=changed(before))
-    assert found == ([] if allowed else ["runPolicy.managedBy cannot be changed"])
+    found = "\n".join(server_says(changed(after), old=changed(before)))
+    assert not found if allowed else found.endswith("runPolicy.managedBy cannot be changed")
 
 
 @pytest.mark.parametrize("version", ["1.30", "1.37"])
@@ -365,7 +305,7 @@ def test_every_field_of_a_job_is_in_the_schema():
     }
     document = write(read(changed(everything)))
     assert server_says(document) == []
-    strict = json.loads(json.dumps(for_openapi(schema())))
+    strict = json.loads(json.dumps(custom_resources.for_openapi(schema())))
     for _, node in nodes(strict):
         if "properties" in node and "containers" not in node["properties"]:
             node.setdefault("additionalProperties", False)

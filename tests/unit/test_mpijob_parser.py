@@ -114,18 +114,10 @@ RULES = [
     (("metadata", "annotations"), {"a": True}, "metadata.annotations[a]", 'put it in quotes: "true"'),
     (("metadata", "labels"), ["a"], "metadata.labels", "a list, a map is needed"),
     (("metadata", "lables"), {}, "metadata.lables", "did you mean labels?"),
-    (
-        ("metadata", "annotations"),
-        {"ringleader/spawn": "rsh"},
-        "metadata.annotations[ringleader/spawn]",
-        "ssh",
-    ),
-    (
-        ("metadata", "annotations"),
-        {"ringleader/spwan": ""},
-        "metadata.annotations[ringleader/spwan]",
-        "spawn?",
-    ),
+    (("metadata", "annotations"), {"ringleader/spawn": "rsh"}, "metadata.annotations[ringleader/spawn]",
+     "ssh"),
+    (("metadata", "annotations"), {"ringleader/spwan": ""}, "metadata.annotations[ringleader/spwan]",
+     "spawn?"),
     (("metadata",), GONE, "metadata", "missing"),
     (("apiVersion",), "kubeflow.org/v3", "apiVersion", "unknown"),
     (("apiVersion",), GONE, "apiVersion", "missing"),
@@ -162,22 +154,14 @@ RULES = [
     ((*POLICY, "managedBy"), "me", "spec.runPolicy.managedBy", "kueue.x-k8s.io/multikueue"),
     ((*POLICY, "managedBy"), "", "spec.runPolicy.managedBy", "not supported"),
     ((*GANG, "minAvailable"), -1, "spec.runPolicy.schedulingPolicy.minAvailable", "at least 0"),
-    (
-        (*GANG, "scheduleTimeoutSeconds"),
-        "1",
-        "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds",
-        "whole",
-    ),
+    ((*GANG, "scheduleTimeoutSeconds"), "1", "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds",
+     "whole"),
     ((*GANG, "minResources"), {"cpu": "much"}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", "500m"),
     ((*GANG, "minResources"), {"cpu": 0.5}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", '"0.5"'),
     (LAUNCHER, GONE, "spec.mpiReplicaSpecs[Launcher]", "missing"),
     ((*SPEC, "mpiReplicaSpecs", "worker"), {}, "spec.mpiReplicaSpecs[worker]", "did you mean Worker?"),
-    (
-        (*SPEC, "mpiReplicaSpecs", "Master"),
-        {},
-        "spec.mpiReplicaSpecs[Master]",
-        "known here: Launcher, Worker",
-    ),
+    ((*SPEC, "mpiReplicaSpecs", "Master"), {}, "spec.mpiReplicaSpecs[Master]",
+     "known here: Launcher, Worker"),
     ((*LAUNCHER, "replicas"), 2, "spec.mpiReplicaSpecs[Launcher].replicas", "2, must be 1"),
     ((*LAUNCHER, "replicas"), 0, "spec.mpiReplicaSpecs[Launcher].replicas", "must be 1"),
     ((*WORKER, "replicas"), 0, "spec.mpiReplicaSpecs[Worker].replicas", "at least 1"),
@@ -187,7 +171,7 @@ RULES = [
     ((*WORKER, "restartPolicy"), "ExitCode", "spec.mpiReplicaSpecs[Worker].restartPolicy", "Never"),
     ((*WORKER, "template"), GONE, "spec.mpiReplicaSpecs[Worker].template", "missing"),
     ((*WORKER, "template"), {}, "spec.mpiReplicaSpecs[Worker].template.spec.containers", "at least one"),
-]
+]  # fmt: skip
 POD = "spec.mpiReplicaSpecs[Worker].template"
 POD_RULES = [
     ({"spec": {"containers": []}}, f"{POD}.spec.containers", "empty"),
@@ -195,21 +179,15 @@ POD_RULES = [
     ({"spec": {"containers": [{}]}}, f"{POD}.spec.containers[0].name", "needs a name"),
     ({"spec": {"containers": ["a"]}}, f"{POD}.spec.containers[0]", "fields are needed"),
     ({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, f"{POD}.spec.containers[1].name", "second"),
-    (
-        {"spec": {"container": [{"name": "a"}]}},
-        f"{POD}.spec.containers",
-        "is container meant to be containers?",
-    ),
+    ({"spec": {"container": [{"name": "a"}]}}, f"{POD}.spec.containers",
+     "is container meant to be containers?"),
     ({"spec": []}, f"{POD}.spec", "a list, fields are needed"),
     ({**TEMPLATE, "metadata": []}, f"{POD}.metadata", "fields are needed"),
     ({**TEMPLATE, "metadata": {"labels": {"a": 1}}}, f"{POD}.metadata.labels[a]", "text is needed"),
     ({**TEMPLATE, "spce": {}}, f"{POD}.spce", "did you mean spec?"),
-    (
-        {"spec": {**TEMPLATE["spec"], "volumes": [{"name": "data"}, {"name": "ssh-auth"}]}},
-        f"{POD}.spec.volumes[1].name",
-        "the controller adds",
-    ),
-]
+    ({"spec": {**TEMPLATE["spec"], "volumes": [{"name": "data"}, {"name": "ssh-auth"}]}},
+     f"{POD}.spec.volumes[1].name", "the controller adds"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

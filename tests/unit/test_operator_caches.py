@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kube.fake.server import merge
 
 from ringleader.kubernetes.operator.runtime.caches import launcher_job, secret_without_values
 from ringleader.kubernetes.operator.runtime.reconciler import difference
@@ -17,19 +18,6 @@ _json = st.recursive(
 _objects = st.dictionaries(st.sampled_from("xyz"), _json, max_size=3)
 
 
-def merged(target, patch):
-    """JSON merge patch as RFC 7386 writes it."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
-
-
 def without_nulls(value):
     """A server keeps no null."""
     if isinstance(value, dict):
@@ -39,7 +27,7 @@ def without_nulls(value):
 
 @given(_objects.map(without_nulls), _objects.map(without_nulls))
 def test_a_difference_makes_one_status_of_the_other(before, after):
-    assert merged(before, difference(before, after)) == after
+    assert merge(before, difference(before, after)) == after
 
 
 def test_of_a_secret_only_the_names_of_its_keys_are_kept():
@@ -71,18 +59,6 @@ def test_of_a_launcher_only_what_decisions_look_at_is_kept():
 def pod(status: dict, **meta: object) -> dict:
     labels = {"training.kubeflow.org/job-role": "worker"}
     return {"metadata": {"name": "j-worker-12", "uid": "u", "labels": labels, **meta}, "status": status}
-
-
-def test_pods_index_comes_from_its_name_and_its_owner_is_its_controller():
-    ours = {"kind": "MPIJob", "apiVersion": "kubeflow.org/v2beta1", "name": "j", "uid": "job"}
-    owners = [{**ours, "uid": "other"}, {**ours, "controller": True}]
-    found = pod_view(pod({}, ownerReferences=owners, deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert (found.role, found.index, found.owner_uid, found.phase) == ("worker", 12, "job", "Pending")
-    assert found.is_deleting
-    assert not found.is_ready
-    foreign = pod_view(pod({}, ownerReferences=[{**ours, "kind": "Job", "controller": True}]))
-    assert (foreign.role, foreign.index) != ("worker", 12)
-    assert pod_view(pod({})).role == ""
 
 
 def test_containers_tell_how_they_and_their_runs_before_ended():

@@ -67,51 +67,101 @@ def environment(two_hosts: Plan, make_mpi: MakeMpi) -> Callable[..., RankEnviron
 Environment = Callable[..., RankEnvironment]
 
 
-def test_torchruns_variables(environment: Environment) -> None:
-    found = environment(2).set
-    expected = {
-        "RANK": "2",
-        "WORLD_SIZE": "4",
-        "LOCAL_RANK": "1",
-        "LOCAL_WORLD_SIZE": "3",
-        "GROUP_RANK": "1",
-        "GROUP_WORLD_SIZE": "2",
-        "NODE_RANK": "1",
-        "ROLE_RANK": "2",
-        "ROLE_WORLD_SIZE": "4",
+TORCHRUN = {
+    **{"RANK": "2", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "3", "GROUP_RANK": "1"},
+    **{"GROUP_WORLD_SIZE": "2", "NODE_RANK": "1", "ROLE_RANK": "2", "ROLE_WORLD_SIZE": "4"},
+    **{
         "ROLE_NAME": "default",
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "29500",
         "TORCHELASTIC_RUN_ID": "j1",
-    }
-    assert {name: found[name] for name in expected} == expected
+    },
+}
+STARTED_AGAIN = {
+    "TORCHELASTIC_RUN_ID": "first",
+    "TORCHELASTIC_RESTART_COUNT": "2",
+    "TORCHELASTIC_MAX_RESTARTS": "3",
+    "RINGLEADER_JOB_ID": "j1",
+}
+OURS = {
+    "RINGLEADER_JOB_ID": "j1",
+    "RINGLEADER_LAUNCHED": "1",
+    "RINGLEADER_MPI_FAMILY": "mpich",
+    "MPI4PY_LIBMPI": "/opt/mpich/lib/libmpi.so",
+}
+OMP, XLA = "OMP_NUM_THREADS", "NPROC"
+INTRA, INTER = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+CHECK, ALIAS, UNCOUPLED = "RINGLEADER_CONSISTENCY_CHECK", "RINGLEADER_AS_HOROVOD", "RINGLEADER_UNCOUPLED"
+LIBRARIES = "LD_LIBRARY_PATH"
+OF_JAX = {
+    "OMPI_COMM_WORLD_RANK": "0",
+    "OMPI_COMM_WORLD_SIZE": "1",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
+    "JAX_COORDINATOR_ADDRESS": "127.0.0.1:61442",
+}
+HEAD = {"MASTER_ADDR": "head", "MASTER_PORT": "1"}
+OPENMPI_LINK, HYDRA_LINK = "OMPI_MCA_btl_tcp_if_include", "FI_TCP_IFACE"
+BOTH = job(network_interface="eth1,eth2")
+CASES: list[tuple[str, int, dict[str, Any], dict[str, str | None]]] = [
+    # what is said of; rank; how its environment is asked for; variable → value, None where it is not set
+    ("torchrun's variables", 2, {}, TORCHRUN),
+    ("a job that started again", 2, {"asked": job(max_restarts=3), "run_id": "first", "restart": 2},
+     STARTED_AGAIN),
+    ("what our own code reads", 0, {"family": Family.MPICH}, {**OURS, UNCOUPLED: None}),
+    ("ranks that exchange nothing", 0, {"asked": job(uncoupled=True)}, {UNCOUPLED: "1"}),
+    ("ranks that only meet", 0, {"asked": job(uncoupled=True, in_step=True)}, {UNCOUPLED: "in-step"}),
+    ("a world of one for JAX", 3, {"asked": job(uncoupled=True)}, OF_JAX),
+    ("threads follow the cores", 1, {}, {OMP: "2", INTRA: "2", INTER: "2", XLA: None}),
+    ("the caller's threads", 1, {"caller": {OMP: "5", XLA: "9"}}, {OMP: "5", XLA: "9"}),
+    ("threads of the words", 1, {"asked": job(env=((OMP, "6"),)), "caller": {OMP: "5"}}, {OMP: "6"}),
+    ("threads of the option", 1, {"asked": job(threads=3), "caller": {OMP: "5"}}, {OMP: "3"}),
+    ("words before the option", 1, {"asked": job(threads=3, env=((OMP, "6"),))}, {OMP: "6"}),
+    ("one thread of TensorFlow", 1, {"asked": job(threads=1)}, {INTRA: "1", INTER: "2"}),
+    ("eight threads of TensorFlow", 1, {"asked": job(threads=8)}, {INTRA: "8", INTER: "8"}),
+    ("the caller's TensorFlow", 1, {"caller": {INTRA: "5", OMP: "4"}}, {INTRA: "5", INTER: "2"}),
+    ("a secret stays here", 3, {"caller": {"HF_TOKEN": "t0p", "WANDB_API_KEY": "t0p"}},
+     {"HF_TOKEN": None, "WANDB_API_KEY": None}),
+    ("a secret that is asked for", 3, {"asked": job(env=(("HF_TOKEN", "t0p"),))}, {"HF_TOKEN": "t0p"}),
+    ("the MPI's library comes last", 0, {"caller": {LIBRARIES: "/my/lib"}},
+     {LIBRARIES: "/my/lib:/opt/openmpi5/lib"}),
+    ("no path that nobody set", 0, {}, {LIBRARIES: None, "PYTHONPATH": None, CHECK: None, ALIAS: None}),
+    ("the caller's Python path", 0, {"caller": {"PYTHONPATH": "/a:/b"}}, {"PYTHONPATH": "/a:/b"}),
+    ("who a rank is", 1, {"asked": job(env=tuple((name, "9") for name in RESERVED))},
+     {"RANK": "1", "RINGLEADER_JOB_ID": "j1"}),
+    ("where ranks meet", 1, {"asked": job(env=tuple(HEAD.items()))}, HEAD),
+    ("parameters that differ", 1, {"asked": job(consistency_check="error"), "caller": {CHECK: "off"}},
+     {CHECK: "error"}),
+    ("parameters, by the caller", 1, {"caller": {CHECK: "off"}}, {CHECK: "off"}),
+    ("the alias", 1, {"asked": job(as_horovod=True)}, {ALIAS: "1"}),
+    ("the alias, by the caller", 1, {"caller": {ALIAS: "1"}}, {ALIAS: "1"}),
+    *((f"interfaces of {family}", 0, {"asked": BOTH, "family": family},
+       {name: value, "GLOO_SOCKET_IFNAME": "eth1,eth2", "NCCL_SOCKET_IFNAME": "=eth1,eth2"})
+      for family, name, value in (
+          (Family.OPENMPI5, OPENMPI_LINK, "eth1,eth2"), (Family.OPENMPI4, OPENMPI_LINK, "eth1,eth2"),
+          (Family.MPICH, HYDRA_LINK, "eth1"), (Family.INTEL, HYDRA_LINK, "eth1"))),
+    *((f"the caller's {name}", 0, {"asked": BOTH, "family": family, "caller": {name: "mine"}}, {name: "mine"})
+      for family, name in (
+          (Family.OPENMPI5, OPENMPI_LINK), (Family.MPICH, HYDRA_LINK),
+          (Family.OPENMPI5, "GLOO_SOCKET_IFNAME"), (Family.OPENMPI5, "NCCL_SOCKET_IFNAME"))),
+    *((f"no interface of {family}", 0, {"family": family},
+       dict.fromkeys((OPENMPI_LINK, HYDRA_LINK, "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")))
+      for family in Family),
+]  # fmt: skip
 
 
-def test_a_job_that_started_again_keeps_its_name_and_counts(environment: Environment) -> None:
-    asked = job(max_restarts=3)
-    found = environment(2, asked=asked, run_id="first", restart=2).set
-    assert [found[f"TORCHELASTIC_{name}"] for name in ("RUN_ID", "RESTART_COUNT", "MAX_RESTARTS")] == [
-        "first",
-        "2",
-        "3",
-    ]
-    assert found["RINGLEADER_JOB_ID"] == "j1"
+@pytest.mark.parametrize(
+    ("rank", "words", "found"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_what_a_rank_is_told(
+    environment: Environment, rank: int, words: dict[str, Any], found: dict[str, str | None]
+) -> None:
+    seen = environment(rank, **words).set
+    assert {name: seen.get(name) for name in found} == found
 
 
-def test_what_our_own_code_reads(environment: Environment) -> None:
-    found = environment(0, family=Family.MPICH).set
-    assert found["RINGLEADER_JOB_ID"] == "j1"
-    assert found["RINGLEADER_LAUNCHED"] == "1"
-    assert found["RINGLEADER_MPI_FAMILY"] == "mpich"
-    assert found["MPI4PY_LIBMPI"] == "/opt/mpich/lib/libmpi.so"
-    assert "RINGLEADER_UNCOUPLED" not in found
-    assert "RINGLEADER_UNCOUPLED" in environment(0).unset
-
-
-def test_ranks_that_exchange_nothing_are_told_whether_to_meet(environment: Environment) -> None:
-    for in_step, value in ((False, "1"), (True, "in-step")):
-        found = environment(0, asked=job(uncoupled=True, in_step=in_step)).set
-        assert found["RINGLEADER_UNCOUPLED"] == value
+def test_what_must_not_be_left_of_the_caller(environment: Environment) -> None:
+    assert UNCOUPLED in environment(0, family=Family.MPICH).unset
+    assert thread_variables(3, bound=False)["NPROC"] == "3"
 
 
 def test_names_are_sorted(environment: Environment) -> None:
@@ -136,52 +186,6 @@ def test_a_world_of_one_for_every_uncoupled_rank(environment: Environment) -> No
     coupled = environment(3).set
     same = ("OMP_NUM_THREADS", "PATH", "MPI4PY_LIBMPI", "PYTHONUNBUFFERED")
     assert {name: found[name] for name in same} == {name: coupled[name] for name in same}
-
-
-@pytest.mark.parametrize(
-    ("threads", "words", "caller", "expected"),
-    [
-        (None, (), {}, "2"),
-        (None, (), {"OMP_NUM_THREADS": "5"}, "5"),
-        (None, (("OMP_NUM_THREADS", "6"),), {"OMP_NUM_THREADS": "5"}, "6"),
-        (3, (), {"OMP_NUM_THREADS": "5"}, "3"),
-        (3, (("OMP_NUM_THREADS", "6"),), {}, "6"),
-    ],
-)
-def test_threads_are_chosen_unless_the_user_did(
-    environment: Environment,
-    threads: int | None,
-    words: tuple[tuple[str, str], ...],
-    caller: dict[str, str],
-    expected: str,
-) -> None:
-    found = environment(1, asked=job(threads=threads, env=words), caller=caller).set
-    assert found["OMP_NUM_THREADS"] == expected
-
-
-TENSORFLOW = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-
-
-@pytest.mark.parametrize(
-    ("threads", "caller", "expected"),
-    [
-        (None, {}, ("2", "2")),
-        (1, {}, ("1", "2")),
-        (8, {}, ("8", "8")),
-        (None, {"TF_NUM_INTRAOP_THREADS": "5", "OMP_NUM_THREADS": "4"}, ("5", "2")),
-    ],
-)
-def test_threads_of_tensorflow(
-    environment: Environment, threads: int | None, caller: dict[str, str], expected: tuple[str, ...]
-) -> None:
-    found = environment(1, asked=job(threads=threads), caller=caller).set
-    assert tuple(found[name] for name in TENSORFLOW) == expected
-
-
-def test_threads_of_xla_follow_the_cores_unless_ranks_roam(environment: Environment) -> None:
-    assert "NPROC" not in environment(1, asked=job()).set
-    assert thread_variables(3, bound=False)["NPROC"] == "3"
-    assert environment(1, asked=job(), caller={"NPROC": "9"}).set["NPROC"] == "9"
 
 
 def test_devices(environment: Environment, make_facts: Make) -> None:
@@ -243,12 +247,6 @@ def test_which_variables_of_the_caller_are_carried() -> None:
     assert [name for name in names if is_forwarded(name)] == CARRIED.split()
 
 
-def test_a_secret_travels_only_where_it_was_asked_for(environment: Environment) -> None:
-    caller = {"HF_TOKEN": "t0p", "WANDB_API_KEY": "t0p"}
-    assert "t0p" not in environment(3, caller=caller).set.values()
-    assert environment(3, caller=caller, asked=job(env=(("HF_TOKEN", "t0p"),))).set["HF_TOKEN"] == "t0p"
-
-
 def test_our_interpreter_comes_first_on_the_path_and_once(environment: Environment) -> None:
     assert environment(0, caller={"PATH": "/usr/bin:/venv/bin:/bin"}).set["PATH"] == "/venv/bin:/usr/bin:/bin"
     assert environment(0).set["PATH"].startswith("/venv/bin:/usr/local/bin:")
@@ -257,65 +255,12 @@ def test_our_interpreter_comes_first_on_the_path_and_once(environment: Environme
     assert search_path(asked, {"PATH": "/x"}, "/p/bin/python3") == "/p/bin:/mine"
 
 
-def test_library_path_keeps_the_mpi_at_its_end(environment: Environment) -> None:
-    found = environment(0, caller={"LD_LIBRARY_PATH": "/my/lib"}).set
-    assert found["LD_LIBRARY_PATH"] == "/my/lib:/opt/openmpi5/lib"
-    assert "LD_LIBRARY_PATH" not in environment(0).set
-
-
-def test_the_python_path_is_the_callers(environment: Environment) -> None:
-    assert environment(0, caller={"PYTHONPATH": "/a:/b"}).set["PYTHONPATH"] == "/a:/b"
-    assert "PYTHONPATH" not in environment(0).set
-
-
-@pytest.mark.parametrize(
-    ("family", "name", "value"),
-    [
-        (Family.OPENMPI5, "OMPI_MCA_btl_tcp_if_include", "eth1,eth2"),
-        (Family.OPENMPI4, "OMPI_MCA_btl_tcp_if_include", "eth1,eth2"),
-        (Family.MPICH, "FI_TCP_IFACE", "eth1"),
-        (Family.INTEL, "FI_TCP_IFACE", "eth1"),
-        (Family.OPENMPI5, "GLOO_SOCKET_IFNAME", "eth1,eth2"),
-        (Family.OPENMPI5, "NCCL_SOCKET_IFNAME", "=eth1,eth2"),
-    ],
-)
-def test_interface(environment: Environment, family: Family, name: str, value: str) -> None:
-    asked = job(network_interface="eth1,eth2")
-    assert environment(0, asked=asked, family=family).set[name] == value
-    assert environment(0, asked=asked, family=family, caller={name: "mine"}).set[name] == "mine"
-    assert name not in environment(0, family=family).set
-
-
-def test_a_user_cannot_change_who_a_rank_is(environment: Environment) -> None:
-    found = environment(1, asked=job(env=tuple((name, "9") for name in RESERVED))).set
-    assert found["RANK"] == "1"
-    assert found["RINGLEADER_JOB_ID"] == "j1"
-
-
-def test_a_user_may_say_where_ranks_meet(environment: Environment) -> None:
-    found = environment(1, asked=job(env=(("MASTER_ADDR", "head"), ("MASTER_PORT", "1")))).set
-    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == ("head", "1")
-
-
 def test_master_address(two_hosts: Plan, make_facts: Make) -> None:
     assert master_address(two_hosts) == "10.0.0.1"
     one = place(Job(command=("true",), np=2), (make_facts("localhost", 2, addresses=("10.0.0.1",)),))
     assert master_address(one) == "127.0.0.1"
     unknown = place(job(), (make_facts("bob@a", 2), make_facts("b", 2)))
     assert master_address(unknown) == "a"
-
-
-def test_what_is_done_where_parameters_differ(environment: Environment) -> None:
-    name = "RINGLEADER_CONSISTENCY_CHECK"
-    assert environment(1, asked=job(consistency_check="error"), caller={name: "off"}).set[name] == "error"
-    assert name not in environment(1).set
-    assert environment(1, caller={name: "off"}).set[name] == "off"
-
-
-def test_the_alias_is_only_where_it_was_asked_for(environment: Environment) -> None:
-    assert environment(1, asked=job(as_horovod=True)).set["RINGLEADER_AS_HOROVOD"] == "1"
-    assert "RINGLEADER_AS_HOROVOD" not in environment(1).set
-    assert environment(1, caller={"RINGLEADER_AS_HOROVOD": "1"}).set["RINGLEADER_AS_HOROVOD"] == "1"
 
 
 OPEN_MPI_NUMBERS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK")
@@ -344,12 +289,6 @@ def test_where_jax_meets(environment: Environment) -> None:
     found = environment(0, caller=stale).set
     assert (found["JAX_COORDINATOR_ADDRESS"], found["JAX_ENABLE_X64"]) == ("10.0.0.1:61442", "1")
     assert "JAX_LOCAL_DEVICE_IDS" not in found
-
-
-def test_an_uncoupled_rank_is_a_world_of_one_for_jax(environment: Environment) -> None:
-    found = environment(3, asked=job(uncoupled=True)).set
-    assert [found[name] for name in OPEN_MPI_NUMBERS] == ["0", "1", "0"]
-    assert found["JAX_COORDINATOR_ADDRESS"] == "127.0.0.1:61442"
 
 
 def test_jax_meets_at_an_address_of_ipv6() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from tests.mpijobs import mpijob
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.model import MPIJob
@@ -31,28 +32,17 @@ def job_of(
     worker: Mapping[str, Any] | None = None,
     pod: Mapping[str, Any] | None = None,
     meta: Mapping[str, Any] | None = None,
-    workers: int = 2,
-    **spec: Any,
 ) -> MPIJob:
     """A job with annotations ``ringleader/rdma-…``; the worker's container, Pod and metadata as given."""
-    launcher = {"spec": {"containers": [{"name": "l", "image": "a", "command": MPIRUN}]}}
-    container = {"name": "w", "image": "a", **(worker or {})}
-    template = {"metadata": dict(meta or {}), "spec": {"containers": [container], **(pod or {})}}
-    kinds: dict[str, Any] = {"Launcher": {"template": launcher}}
-    if workers:
-        kinds["Worker"] = {"replicas": workers, "template": template}
-    return read(
-        {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
-            "metadata": {
-                "name": "train",
-                "namespace": "team",
-                "annotations": {f"ringleader/rdma-{name}": text for name, text in notes.items()},
-            },
-            "spec": {"mpiReplicaSpecs": kinds, **spec},
-        }
+    annotations = {f"ringleader/rdma-{name}": text for name, text in notes.items()}
+    job = mpijob(
+        launcher={"command": MPIRUN},
+        worker=worker,
+        worker_pod=pod,
+        metadata={"namespace": "team", "annotations": annotations},
     )
+    job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["metadata"] = dict(meta or {})
+    return read(job)
 
 
 def worker_of(job: MPIJob) -> dict[str, Any]:
@@ -185,18 +175,6 @@ def test_without_ssh_there_is_no_port() -> None:
     assert "ports" not in first_of(worker_of(job))
 
 
-def test_a_launcher_in_which_ranks_run_has_nics() -> None:
-    for job in (
-        job_of({"profile": "shared"}, runLauncherAsWorker=True),
-        job_of({"profile": "shared"}, workers=0),
-    ):
-        launcher = launcher_template(job, SETTINGS)
-        assert first_of(launcher)["resources"]["limits"] == {"rdma/hca_shared_devices_a": "1"}
-    launcher = launcher_template(job_of({"profile": "host-network"}, runLauncherAsWorker=True), SETTINGS)
-    assert launcher["spec"]["hostNetwork"] is True
-    assert "ports" not in first_of(launcher), "no sshd runs there"
-
-
 @pytest.mark.parametrize(
     ("notes", "places"),
     [
@@ -228,11 +206,6 @@ def test_huge_pages_need_memory_beside_them() -> None:
         job_validation.check(job_of({"profile": "efa"}), SETTINGS)
     (fault,) = caught.value.faults
     assert fault.where == "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
-
-
-def test_a_misspelt_annotation_is_a_fault() -> None:
-    with pytest.raises(RequestError, match="did you mean ringleader/rdma-network"):
-        job_of({"profile": "shared", "networks": "a"})
 
 
 def test_the_manifest_of_the_guide_is_taken() -> None:

@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from openapi_schema_validator import OAS30Validator
+from tests.kube.fake import custom_resources
 
 from ringleader.kubernetes.mpijob.crd import schema
 from ringleader.kubernetes.mpijob.parser import read
@@ -51,16 +52,10 @@ CASES = {
         fact="k8s-rdma-shared-dev-plugin, default ConfigMap: rdma/hca_shared_devices_a; 1 is a slot",
         amounts={"rdma/hca_shared_devices_a": "1"},
     ),
-    "sriov": Case(
-        fact="sriov-network-device-plugin: counts VFs; Multus' annotation names a network for each",
-        words=(
-            *("--rdma-resource", "nvidia.com/mlnxnics", "--rdma-count", "4"),
-            *("--rdma-network", "fabric/sriov"),
-        ),
-        amounts={"nvidia.com/mlnxnics": "4"},
-        networks="fabric/sriov, fabric/sriov, fabric/sriov, fabric/sriov",
-        env=ETH0,
-    ),
+    "sriov": Case(fact="sriov-network-device-plugin: counts VFs; Multus' annotation names a network for each",
+     words=(* ("--rdma-resource", "nvidia.com/mlnxnics", "--rdma-count", "4"), * ("--rdma-network",
+     "fabric/sriov")), amounts={"nvidia.com/mlnxnics": "4"},
+     networks="fabric/sriov, fabric/sriov, fabric/sriov, fabric/sriov", env=ETH0),
     "host-device": Case(
         fact="network-operator: nvidia.com/hostdev with a HostDeviceNetwork moves whole NICs into the Pod",
         words=("--rdma-network", "hostdev-a", "--rdma-network", "hostdev-b"),
@@ -68,25 +63,15 @@ CASES = {
         networks="hostdev-a, hostdev-b",
         env=ETH0,
     ),
-    "efa": Case(
-        fact="EKS on EFA: vpc.amazonaws.com/efa N, hugepages-2Mi 5120Mi in both, FI_PROVIDER=efa",
-        words=("--rdma-count", "32", "--memory", "512Gi"),
-        amounts={"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"},
-        env={"FI_PROVIDER": "efa"},
-    ),
-    "erdma": Case(
-        fact="ACK, eRDMA controller: aliyun/erdma 1 is all devices, or one of the same NUMA node",
-        amounts={"aliyun/erdma": "1"},
-    ),
-    "aks-ib": Case(
-        fact="aks-rdma-infiniband: rdma/ib of the SR-IOV plugin counts NICs",
-        words=("--rdma-count", "8"),
-        amounts={"rdma/ib": "8"},
-    ),
-    "aks-shared": Case(
-        fact="aks-rdma-infiniband: rdma/shared_ib of the shared plugin, 63 slots",
-        amounts={"rdma/shared_ib": "1"},
-    ),
+    "efa": Case(fact="EKS on EFA: vpc.amazonaws.com/efa N, hugepages-2Mi 5120Mi in both, FI_PROVIDER=efa",
+     words=("--rdma-count", "32", "--memory", "512Gi"),
+     amounts={"vpc.amazonaws.com/efa": "32", "hugepages-2Mi": "5120Mi"}, env={"FI_PROVIDER": "efa"}),
+    "erdma": Case(fact="ACK, eRDMA controller: aliyun/erdma 1 is all devices, or one of the same NUMA node",
+     amounts={"aliyun/erdma": "1"}),
+    "aks-ib": Case(fact="aks-rdma-infiniband: rdma/ib of the SR-IOV plugin counts NICs",
+     words=("--rdma-count", "8"), amounts={"rdma/ib": "8"}),
+    "aks-shared": Case(fact="aks-rdma-infiniband: rdma/shared_ib of the shared plugin, 63 slots",
+     amounts={"rdma/shared_ib": "1"}),
     "coreweave-ib": Case(
         fact="CoreWeave, HPC interconnect: rdma/ib is 1 or nothing; the variables of its recipe",
         amounts={"rdma/ib": "1"},
@@ -100,15 +85,13 @@ CASES = {
         env=ETH0,
         shm="32Gi",
     ),
-    "dra": Case(
-        fact="dranet: claims of GPUs and NICs with matchAttribute resource.kubernetes.io/pcieRoot",
-        env=ETH0,
-    ),
+    "dra": Case(fact="dranet: claims of GPUs and NICs with matchAttribute resource.kubernetes.io/pcieRoot",
+     env=ETH0),
     "host-network": Case(
         fact="oci-hpc-oke: hostNetwork and its dnsPolicy, hostPath only with privileged, sshd not on 22",
         spread="apart",
     ),
-}
+}  # fmt: skip
 
 
 def test_every_profile_has_a_case_that_names_its_fact() -> None:
@@ -151,19 +134,7 @@ def pods_of(found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dic
     return workers, launchers
 
 
-def for_openapi(node: Any) -> Any:
-    """The schema in plain OpenAPI 3.0, without Kubernetes' own words."""
-    if isinstance(node, list):
-        return [for_openapi(one) for one in node]
-    if not isinstance(node, dict):
-        return node
-    plain = {key: for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
-    if node.get("x-kubernetes-int-or-string"):
-        plain["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    return plain
-
-
-CRD = OAS30Validator(for_openapi(schema()))
+CRD = OAS30Validator(custom_resources.for_openapi(schema()))
 
 
 def check(document: dict[str, Any], version: str) -> None:
@@ -406,21 +377,3 @@ def test_json_is_one_list(call: Call) -> None:
     code, out, _ = call("render", "mpijob", "--json", "--image", "a", "--rdma", "dra", "--", "a")
     assert code == 0
     assert [one["kind"] for one in json.loads(out)["items"]] == ["ResourceClaimTemplate", "MPIJob"]
-
-
-def test_the_same_words_print_the_same(call: Call) -> None:
-    words = (
-        "render",
-        "pods",
-        "--namespace",
-        "n",
-        "--image",
-        "a",
-        "--rdma",
-        "efa",
-        "--cpu",
-        "8",
-        "--",
-        "a.py",
-    )
-    assert call(*words) == call(*words)

@@ -31,109 +31,60 @@ JOB = ("--image", "a", "-n", "2", "--gpus", "1")
 BAD: dict[str, tuple[str, ...]] = {
     "misspelt": ("--rdma sriob --rdma-resource a.b/c", "--rdma: there is no RDMA profile 'sriob'"),
     "not named": ("--rdma-resource a.b/c", "--rdma: missing"),
-    "no resource": (
-        "--rdma sriov --rdma-network net",
-        "--rdma-resource: missing: the profile sriov has no resource of its own",
-    ),
-    "no network": (
-        "--rdma host-device",
-        "--rdma-network: missing: with the profile host-device a NIC comes into the Pod with a network",
-    ),
+    "no resource": ("--rdma sriov --rdma-network net",
+     "--rdma-resource: missing: the profile sriov has no resource of its own"),
+    "no network": ("--rdma host-device",
+     "--rdma-network: missing: with the profile host-device a NIC comes into the Pod with a network"),
     "nothing of what it needs": ("--rdma sriov", "--rdma-resource: missing", "--rdma-network: missing"),
     "count 0": ("--rdma aks-ib --rdma-count 0", "--rdma-count: 0, must be at least 1"),
     "no count": ("--rdma aks-ib --rdma-count many", "--rdma-count: 'many' is no whole number"),
-    "slots": (
-        "--rdma coreweave-ib --rdma-count 8",
-        "--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node",
-    ),
-    "nothing to count": (
-        "--rdma host-network --rdma-count 2",
-        "--rdma-count: means nothing with the profile host-network",
-    ),
-    "networks and count": (
-        "--rdma host-device --rdma-network a --rdma-network b --rdma-count 3",
-        "--rdma-network: 2 networks for 3 NICs",
-    ),
-    "no network's name": (
-        "--rdma host-device --rdma-network 'a\", \"b'",
-        "--rdma-network: 'a\", \"b' cannot be read",
-    ),
+    "slots": ("--rdma coreweave-ib --rdma-count 8",
+     "--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node"),
+    "nothing to count": ("--rdma host-network --rdma-count 2",
+     "--rdma-count: means nothing with the profile host-network"),
+    "networks and count": ("--rdma host-device --rdma-network a --rdma-network b --rdma-count 3",
+     "--rdma-network: 2 networks for 3 NICs"),
+    "no network's name": ("--rdma host-device --rdma-network 'a\", \"b'",
+     "--rdma-network: 'a\", \"b' cannot be read"),
     "no resource's name": ("--rdma shared --rdma-resource rdma", "--rdma-resource: 'rdma' cannot be read"),
     "label without a value": ("--rdma shared --node-label rack", "--node-label rack: there"),
     "no label": ("--rdma shared --node-label 'a b=c'", "--node-label: a b=c is no label"),
-    "label of another vendor": (
-        "--rdma erdma --node-label nfd",
-        "--node-label: feature.node.kubernetes.io/rdma.available means",
-        "--node-label: feature.node.",
-    ),
+    "label of another vendor": ("--rdma erdma --node-label nfd",
+     "--node-label: feature.node.kubernetes.io/rdma.available means", "--node-label: feature.node."),
     "label without a profile": ("--node-label a=b", "--rdma: missing"),
     "huge pages alone": ("--rdma efa", "--memory: missing: Kubernetes takes hugepages-2Mi only"),
-    "network of the host": (
-        "--rdma host-network --rdma-network a",
-        "--rdma-network: means nothing with the profile host-network",
-    ),
-    "the host's port": (
-        "--rdma host-network --rdma-ssh-port 22",
-        "--rdma-ssh-port: port 22 is that of the node's own sshd",
-    ),
+    "network of the host": ("--rdma host-network --rdma-network a",
+     "--rdma-network: means nothing with the profile host-network"),
+    "the host's port": ("--rdma host-network --rdma-ssh-port 22",
+     "--rdma-ssh-port: port 22 is that of the node's own sshd"),
     "no port": ("--rdma host-network --rdma-ssh-port 70000", "--rdma-ssh-port: 70000 is no port number"),
-    "port without the host's network": (
-        "--rdma shared --rdma-ssh-port 2222",
-        "--rdma-ssh-port: means nothing with the profile shared",
-    ),
-    "two on one port": (
-        "--rdma host-network --rdma-spread even",
-        "--rdma-spread: on the host's network two workers of a node would want the same port",
-    ),
+    "port without the host's network": ("--rdma shared --rdma-ssh-port 2222",
+     "--rdma-ssh-port: means nothing with the profile shared"),
+    "two on one port": ("--rdma host-network --rdma-spread even",
+     "--rdma-spread: on the host's network two workers of a node would want the same port"),
     "no spread": ("--rdma shared --rdma-spread wide", "--rdma-spread: 'wide' is unknown"),
-    "template without claims": (
-        "--rdma shared --rdma-claim-template a",
-        "--rdma-claim-template: means nothing with the profile shared",
-    ),
-    "a template and a count": (
-        "--rdma dra --rdma-claim-template a --rdma-count 1",
-        "--rdma-count: means nothing with a template of claims that is there already",
-    ),
-    "pairs that do not come out": (
-        "--rdma dra --rdma-count 2",
-        "--rdma-count: 2 NICs for 1 GPUs: a claim pairs each GPU with a NIC",
-    ),
+    "template without claims": ("--rdma shared --rdma-claim-template a",
+     "--rdma-claim-template: means nothing with the profile shared"),
+    "a template and a count": ("--rdma dra --rdma-claim-template a --rdma-count 1",
+     "--rdma-count: means nothing with a template of claims that is there already"),
+    "pairs that do not come out": ("--rdma dra --rdma-count 2",
+     "--rdma-count: 2 NICs for 1 GPUs: a claim pairs each GPU with a NIC"),
     "more than a claim holds": ("--rdma dra --gpus 17", "--rdma-count: 17, a claim has room for 16"),
-    "asked for twice": (
-        "--rdma shared --resource rdma/hca_shared_devices_a=1",
-        "--resource: rdma/hca_shared_devices_a is asked for twice",
-    ),
-    "said in two ways": (
-        "--rdma shared --annotation ringleader/rdma-count=1",
-        "--annotation ringleader/rdma-count: stands beside --rdma",
-    ),
-    "claims of other GPUs": (
-        "--rdma dra --gpu-resource amd.com/gpu",
-        "--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com",
-    ),
-    "GPUs of no device plugin": (
-        "--rdma shared --gpu-resource 'a/b;c'",
-        "--gpu-resource: 'a/b;c' is not a resource of a device plugin",
-    ),
-    "networks twice": (
-        "--rdma shared --rdma-network a --annotation k8s.v1.cni.cncf.io/networks=b",
-        "--annotation k8s.v1.cni.cncf.io/networks: is what --rdma-network writes",
-    ),
-    "something without NICs": (
-        "--rdma none --rdma-resource a.b/c --node-label a=b --rdma-count 1",
-        "--rdma-resource: means",
-        "--rdma-count: means",
-        "--node-label: means",
-    ),
-    "all at once": (
-        "--rdma sriob --rdma-count 0 --cpu x --rdma-network A --node-label b",
-        "--cpu: 'x'",
-        "--node-label b: ",
-        "--rdma: there",
-        "--rdma-network: 'A'",
-        "--rdma-count: 0",
-    ),
-}
+    "asked for twice": ("--rdma shared --resource rdma/hca_shared_devices_a=1",
+     "--resource: rdma/hca_shared_devices_a is asked for twice"),
+    "said in two ways": ("--rdma shared --annotation ringleader/rdma-count=1",
+     "--annotation ringleader/rdma-count: stands beside --rdma"),
+    "claims of other GPUs": ("--rdma dra --gpu-resource amd.com/gpu",
+     "--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com"),
+    "GPUs of no device plugin": ("--rdma shared --gpu-resource 'a/b;c'",
+     "--gpu-resource: 'a/b;c' is not a resource of a device plugin"),
+    "networks twice": ("--rdma shared --rdma-network a --annotation k8s.v1.cni.cncf.io/networks=b",
+     "--annotation k8s.v1.cni.cncf.io/networks: is what --rdma-network writes"),
+    "something without NICs": ("--rdma none --rdma-resource a.b/c --node-label a=b --rdma-count 1",
+     "--rdma-resource: means", "--rdma-count: means", "--node-label: means"),
+    "all at once": ("--rdma sriob --rdma-count 0 --cpu x --rdma-network A --node-label b", "--cpu: 'x'",
+     "--node-label b: ", "--rdma: there", "--rdma-network: 'A'", "--rdma-count: 0"),
+}  # fmt: skip
 """Case → the words of a command line, and how each fault that is told begins."""
 
 ELSEWHERE = ("nothing of what it needs", "all at once")
@@ -193,16 +144,16 @@ def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:
 TEXTS = some.sampled_from(["", "rdma/hca", "nvidia.com/rdma-vf", "x", "a b", "-"])
 REQUESTS = some.builds(
     RdmaRequest,
-    profile=some.sampled_from([*PROFILES, "", "other"]),
-    resource=TEXTS,
-    count=some.none() | some.integers(-1, 40),
-    networks=some.lists(some.sampled_from(["a", "ns/b", "C", "a,b"]), max_size=3).map(tuple),
-    node_labels=some.lists(some.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
+    rdma=some.sampled_from([*PROFILES, "", "other"]),
+    rdma_resource=TEXTS,
+    rdma_count=some.none() | some.integers(-1, 40),
+    rdma_network=some.lists(some.sampled_from(["a", "ns/b", "C", "a,b"]), max_size=3).map(tuple),
+    node_label=some.lists(some.tuples(TEXTS, TEXTS), max_size=2).map(tuple),
     shm_size=some.sampled_from([None, "", "8Gi", "big"]),
     gpus=some.integers(0, 20),
-    claim_template=some.sampled_from(["", "pairs", "A"]),
-    ssh_port=some.none() | some.integers(0, 70000),
-    spread=some.sampled_from([None, "even", "apart", "none"]),
+    rdma_claim_template=some.sampled_from(["", "pairs", "A"]),
+    rdma_ssh_port=some.none() | some.integers(0, 70000),
+    rdma_spread=some.sampled_from([None, "even", "apart", "none"]),
     has_cpu_or_memory=some.booleans(),
 )
 
@@ -214,7 +165,7 @@ def test_a_request_is_allocated_or_has_faults(request: RdmaRequest) -> None:
     except RequestError as error:
         assert error.faults
         return
-    assert allocation.profile.name == request.profile
+    assert allocation.profile.name == request.rdma
     counted = allocation.profile.way == "plugin" or (allocation.profile.way == "host" and allocation.resource)
     assert not counted or (allocation.resource and allocation.count >= 1)
     if allocation.profile.counts == "nics" and allocation.networks:
@@ -287,10 +238,10 @@ def said(**words: Any) -> str:
 
 def test_a_user_that_is_not_root_is_warned() -> None:
     """NVIDIA/nvidia-container-toolkit issue 2037: the capability lands in the bounding set only."""
-    assert "without effect here" in said(profile="shared", is_root=False)
-    assert "works for root only" in said(profile="shared")
-    assert "pod-security.kubernetes.io/enforce=privileged" in said(profile="shared")
-    assert said(profile="none") == ""
+    assert "without effect here" in said(rdma="shared", is_root=False)
+    assert "works for root only" in said(rdma="shared")
+    assert "pod-security.kubernetes.io/enforce=privileged" in said(rdma="shared")
+    assert said(rdma="none") == ""
 
 
 def test_keys_outside_roots_home_speak_of_another_user(call: Call) -> None:
@@ -352,10 +303,10 @@ def test_a_manifest_with_an_unknown_profile(call: Call, tmp_path: Path) -> None:
 
 
 def test_one_nic_by_default_is_pointed_out() -> None:
-    assert "one NIC for each worker" in said(profile="aks-ib")
-    assert "one NIC" not in said(profile="aks-ib", count=1)
-    assert "one NIC" not in said(profile="coreweave-ib")
-    assert "one NIC" not in said(profile="erdma", count=2)
-    assert "64 MiB" in said(profile="shared", shm_size=None)
-    assert "privileged" in said(profile="host-network")
-    assert "the workers are privileged" not in said(profile="host-network", resource="rdma/hca")
+    assert "one NIC for each worker" in said(rdma="aks-ib")
+    assert "one NIC" not in said(rdma="aks-ib", rdma_count=1)
+    assert "one NIC" not in said(rdma="coreweave-ib")
+    assert "one NIC" not in said(rdma="erdma", rdma_count=2)
+    assert "64 MiB" in said(rdma="shared", shm_size=None)
+    assert "privileged" in said(rdma="host-network")
+    assert "the workers are privileged" not in said(rdma="host-network", rdma_resource="rdma/hca")

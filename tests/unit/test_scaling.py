@@ -229,16 +229,9 @@ LOSSES = [
         "against uncoupled ranks 79 %: of the 23 points lost, 13 go to slower computing in step with them, "
         "6 to waiting for other ranks, 3 to sharing this machine and 1 to the exchange.|-communication",
     ),
-    (
-        run_of(
-            SAME,
-            pair(
-                taken(150, 152, 148, step=0.01, exchange_seconds=0.001, waiting_seconds=0.0),
-                taken(190, 205, 199),
-            ),
-        ),
-        "of the 25 points lost, 15 go to slower computing in step with them and 10 to the exchange.",
-    ),
+    (run_of(SAME, pair(taken(150, 152, 148, step=0.01, exchange_seconds=0.001, waiting_seconds=0.0),
+     taken(190, 205, 199))),
+     "of the 25 points lost, 15 go to slower computing in step with them and 10 to the exchange."),
     (
         run_of(
             SAME,
@@ -255,38 +248,26 @@ LOSSES = [
         "8 ranks do 5.92× the work of one: 74 % efficiency; against uncoupled ranks 96 %: of the 26 points "
         "lost, 23 go to sharing this machine and 3 to coupling the ranks.",
     ),
-    (
-        run_of(SAME, pair(taken(150, 152, 148), taken(190, 191))),
-        "The run is not complete, so what is lost is not split.",
-    ),
-]
+    (run_of(SAME, pair(taken(150, 152, 148), taken(190, 191))),
+     "The run is not complete, so what is lost is not split."),
+]  # fmt: skip
 HEADLINES = [
     (run_of(Point(hosts=1, slots=1)), "Nothing was measured yet."),
     (run_of(eight(taken(700))), "one rank was not measured"),
-    (
-        run_of(ONE, eight(taken(592, 600, 604), taken(600, 601, 599))),
-        "of one: 74 % efficiency; communication costs at most 3 % (95 % interval).",
-    ),
-    (
-        run_of(ONE, eight(taken(200, 300, 590), taken(600, 601, 599))),
-        "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86 %",
-    ),
-    (
-        run_of(ONE, eight(taken(200, 300, 590, step=0.1, **SPLIT), taken(600, 601, 599))),
-        "exchanging gradients took at most 4 % of a step, waiting for other ranks at most 20 %.",
-    ),
+    (run_of(ONE, eight(taken(592, 600, 604), taken(600, 601, 599))),
+     "of one: 74 % efficiency; communication costs at most 3 % (95 % interval)."),
+    (run_of(ONE, eight(taken(200, 300, 590), taken(600, 601, 599))),
+     "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86 %"),
+    (run_of(ONE, eight(taken(200, 300, 590, step=0.1, **SPLIT), taken(600, 601, 599))),
+     "exchanging gradients took at most 4 % of a step, waiting for other ranks at most 20 %."),
     (run_of(ONE, eight(taken(592), taken(600))), "99 %, from a single repetition"),
     (run_of(ONE, eight(taken(592, 596, 588))), "Uncoupled ranks were not measured"),
     (run_of(ONE, eight(taken(640, 641, 642), taken(600, 601, 602))), "communication costs nothing here"),
-    (
-        run_of(ONE, eight(taken(592, 596, 588), taken(800, 808, 792))),
-        "of the 26 points lost, 26 go to coupling the ranks",
-    ),
+    (run_of(ONE, eight(taken(592, 596, 588), taken(800, 808, 792))),
+     "of the 26 points lost, 26 go to coupling the ranks"),
     (NODES, "16 ranks do 1.88× the work of one host of 8 ranks: 94 % efficiency."),
-    (
-        replace(NODES, points=NODES.points[:1]),
-        "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured.",
-    ),
+    (replace(NODES, points=NODES.points[: 1]),
+     "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured."),
     (replace(NODES, baseline="2x4"), "2 hosts of 4 ranks each were not measured"),
     (
         STRONG,
@@ -294,56 +275,35 @@ HEADLINES = [
         "ranks 83 %: of the 25 points lost, |sharing this machine and smaller batches"
         "|each rank's smaller batch",
     ),
-]
+]  # fmt: skip
 LIMITS = [
-    (
-        run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))),
-        "no difference shows beyond the spread (95 % interval 90 % to 108 %)",
-    ),
-    (
-        run_of(ONE, CROWDED, hosts=CORES, lab=True),
-        "They have 2 cores between them, which alone leaves about 25 %.",
-    ),
+    (run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))),
+     "no difference shows beyond the spread (95 % interval 90 % to 108 %)"),
+    (run_of(ONE, CROWDED, hosts=CORES, lab=True),
+     "They have 2 cores between them, which alone leaves about 25 %."),
     (
         run_of(ONE, CROWDED, hosts=tuple(replace(host, machine="m") for host in CORES)),
         "They have 2 cores between them",
     ),
     # Four real machines of two cores have eight: they explain nothing.
     (run_of(ONE, CROWDED, hosts=CORES), "-cores between"),
-    (
-        run_of(ONE, eight(taken(600, 601, 602), taken(640, 642, 644)), hosts=CORES, lab=True),
-        "-cores between",
-    ),
-    (
-        run_of(ONE, eight(taken(592, 596, 588, step=0.1, **SPLIT), taken(780, 788, 772))),
-        "20.0 ms (20 %) waiting|Most of the two is waiting",
-    ),
-    (
-        run_of(ONE, eight(taken(600, 606, 594), taken(780, 788, 772, slowest_rate=78.0))),
-        "Balance: left alone, the slowest rank does 81 %",
-    ),
-    (
-        run_of(ONE, pair(taken(198, 200, 196)), eight(taken(592, 596, 588))),
-        "Where: the largest fall is from 1x2 to 4x2, 99 % to 74 %",
-    ),
+    (run_of(ONE, eight(taken(600, 601, 602), taken(640, 642, 644)), hosts=CORES, lab=True), "-cores between"),
+    (run_of(ONE, eight(taken(592, 596, 588, step=0.1, **SPLIT), taken(780, 788, 772))),
+     "20.0 ms (20 %) waiting|Most of the two is waiting"),
+    (run_of(ONE, eight(taken(600, 606, 594), taken(780, 788, 772, slowest_rate=78.0))),
+     "Balance: left alone, the slowest rank does 81 %"),
+    (run_of(ONE, pair(taken(198, 200, 196)), eight(taken(592, 596, 588))),
+     "Where: the largest fall is from 1x2 to 4x2, 99 % to 74 %"),
     (run_of(ONE, eight(taken(900, 909, 891))), "Efficiency is above 100 %"),
-    (
-        run_of(ONE, whole(150, 152, 148, name="1x2"), whole(149, 153, 150, name="1x4")),
-        "Rate: from 1x2 to 1x4 no gain shows (",
-    ),
-    (
-        run_of(ONE, whole(150, 152, 148, name="1x2"), whole(120, 121, 119, name="1x4")),
-        "Rate: 1x4 is slower than 1x2: ",
-    ),
+    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(149, 153, 150, name="1x4")),
+     "Rate: from 1x2 to 1x4 no gain shows ("),
+    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(120, 121, 119, name="1x4")),
+     "Rate: 1x4 is slower than 1x2: "),
     (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(200, 202, 198, name="1x4")), "-Rate:"),
-    (
-        run_of(ONE, whole(180, 181, 182, name="1x2"), whole(280, 284, 276, name="1x4")),
-        "Where: the largest fall is from 1x2 to 1x4",
-    ),
-    (
-        run_of(ONE, whole(180, 181, 182, name="1x2"), whole(240, 380, 300, name="1x4")),
-        "-fall is from 1x2 to 1x4",
-    ),
+    (run_of(ONE, whole(180, 181, 182, name="1x2"), whole(280, 284, 276, name="1x4")),
+     "Where: the largest fall is from 1x2 to 1x4"),
+    (run_of(ONE, whole(180, 181, 182, name="1x2"), whole(240, 380, 300, name="1x4")),
+     "-fall is from 1x2 to 1x4"),
     (run_of(ONE, pair(taken(140, 141, 139), taken(190, 191, 189))), "-In step"),
     (
         meeting(171, 172, 170),
@@ -353,7 +313,7 @@ LIMITS = [
     (meeting(190, 191, 188), "no difference shows beyond the spread|Coupled ranks do 74 % of that"),
     (meeting(140, 142, 139), "do 74 % of what uncoupled ones do|Between them and coupled ranks no diff"),
     (meeting(171), "In step: |measured once: no claim"),
-]
+]  # fmt: skip
 CAUTIONS = [
     (replace(run_of(ONE), failure="4x2 coupled: rank 1"), "The run ended early (4x2 coupled: rank 1)"),
     (run_of(ONE, repeats=5), "The run is not complete"),

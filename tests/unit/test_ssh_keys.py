@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.mpijobs import mpijob
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.parser import read
@@ -70,15 +71,7 @@ def test_known_hosts_hold_the_workers_on_any_port(
 
 def test_a_secret_gets_what_its_layout_needs() -> None:
     for notes in ({}, {"ringleader/ssh-layout": "reference", "ringleader/ssh-key-type": "ecdsa"}):
-        kind = {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}
-        job = read(
-            {
-                "apiVersion": "kubeflow.org/v2beta1",
-                "kind": "MPIJob",
-                "metadata": {"name": "train", "annotations": notes},
-                "spec": {"mpiReplicaSpecs": {"Launcher": kind, "Worker": {"replicas": 1, **kind}}},
-            }
-        )
+        job = read(mpijob(metadata={"annotations": notes}))
         made = generate(ssh_secret.key_type(job), ssh_secret.known_as(job))
         assert set(made) == ssh_secret.keys(job)
     assert made["ssh-publickey"].startswith(b"ecdsa-sha2-nistp256 ")

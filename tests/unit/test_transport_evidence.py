@@ -97,20 +97,14 @@ def test_a_library_is_summed_over_ranks_and_lives() -> None:
         (OPENMPI, {}, {}),
         (OPENMPI, {"OMPI_MCA_pml": "ucx"}, {"pml": "ucx"}),
         (OPENMPI, {"OMPI_MCA_pml": "^cm", "OMPI_MCA_btl": "^openib"}, {}),
-        (
-            OPENMPI,
-            {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"},
-            {"pml": "ob1", "btls": ("self", "tcp")},
-        ),
+        (OPENMPI, {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"},
+         {"pml": "ob1", "btls": ("self", "tcp")}),
         (OPENMPI, {"OMPI_MCA_pml": "ob1,ucx"}, {}),
-        (
-            MPICH,
-            {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
-            {"netmod": "ch4:ofi", "provider": "tcp"},
-        ),
+        (MPICH, {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"},
+         {"netmod": "ch4:ofi", "provider": "tcp"}),
         (MPICH, {"OMPI_MCA_pml": "ucx", "FI_PROVIDER": "^shm"}, {}),
     ],
-)
+)  # fmt: skip
 def test_what_variables_make_an_mpi_use(mpi: Mpi, variables: dict[str, str], known: dict[str, Any]) -> None:
     family = "MPICH" if mpi is MPICH else "Open MPI"
     assert mpi_transport(mpi, variables) == MpiTransport(family=family, version=mpi.version, **known)

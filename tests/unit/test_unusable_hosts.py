@@ -35,28 +35,16 @@ def failure(stderr: str = "", **values: object) -> Failure:
 @pytest.mark.parametrize(
     ("stderr", "what", "hint"),
     [
-        (
-            "ssh: Could not resolve hostname h3: Name or service not known",
-            "its name 10.0.0.3 does not resolve on this machine",
-            "/etc/hosts",
-        ),
-        (
-            "ssh: connect to host 10.0.0.3 port 2222: Connection refused",
-            "nothing listens on 10.0.0.3 port 2222",
-            "--ssh-port",
-        ),
-        (
-            "ssh: connect to host 10.0.0.3 port 2222: No route to host",
-            "cannot be reached: No route to host",
-            "firewall",
-        ),
+        ("ssh: Could not resolve hostname h3: Name or service not known",
+         "its name 10.0.0.3 does not resolve on this machine", "/etc/hosts"),
+        ("ssh: connect to host 10.0.0.3 port 2222: Connection refused",
+         "nothing listens on 10.0.0.3 port 2222", "--ssh-port"),
+        ("ssh: connect to host 10.0.0.3 port 2222: No route to host", "cannot be reached: No route to host",
+         "firewall"),
         ("ssh: connect to host 10.0.0.3 port 2222: Connection timed out", "cannot be reached", "is up"),
         ("Connection timed out during banner exchange", "does not answer as sshd does", "--ssh-port"),
-        (
-            "kex_exchange_identification: read: Connection reset by peer",
-            "does not answer as sshd does",
-            "MaxStartups",
-        ),
+        ("kex_exchange_identification: read: Connection reset by peer", "does not answer as sshd does",
+         "MaxStartups"),
         (
             "No ED25519 host key is known for [10.0.0.3]:2222 and you have requested strict checking.\n"
             "Host key verification failed.",
@@ -69,11 +57,9 @@ def failure(stderr: str = "", **values: object) -> Failure:
             "its host key is not the one we know",
             "ssh-keygen -f /home/alice/.ssh/known_hosts -R '[10.0.0.3]:2222'",
         ),
-        (
-            "alice@10.0.0.3: Permission denied (publickey,password).",
-            "it refused to let alice in (it takes: publickey,password); keys tried: /home/alice/.ssh/",
-            "ssh-copy-id -i /home/alice/.ssh/id_ed25519 -p 2222 alice@10.0.0.3",
-        ),
+        ("alice@10.0.0.3: Permission denied (publickey,password).",
+         "it refused to let alice in (it takes: publickey,password); keys tried: /home/alice/.ssh/",
+         "ssh-copy-id -i /home/alice/.ssh/id_ed25519 -p 2222 alice@10.0.0.3"),
         (
             "@ WARNING: UNPROTECTED PRIVATE KEY FILE! @\nPermissions 0644 for 'k' are too open.\n"
             "alice@10.0.0.3: Permission denied (publickey).",
@@ -81,15 +67,12 @@ def failure(stderr: str = "", **values: object) -> Failure:
             "chmod 600 /home/alice/.ssh/id_ed25519",
         ),
         ("/x/config: line 3: Bad configuration option: prot", "ssh cannot use its configuration", "mend"),
-        (
-            "Unable to negotiate with 10.0.0.3: no matching host key type found.",
-            "no algorithm in common",
-            "update",
-        ),
+        ("Unable to negotiate with 10.0.0.3: no matching host key type found.", "no algorithm in common",
+         "update"),
         ("something new", "ssh failed: something new", "try: ssh -p 2222 h3 true"),
         ("", "it said nothing", "try: ssh"),
     ],
-)
+)  # fmt: skip
 def test_what_ssh_says(stderr, what, hint):
     fault = explain(failure(stderr))
     assert fault.where == "host h3"
@@ -100,11 +83,8 @@ def test_what_ssh_says(stderr, what, hint):
 @pytest.mark.parametrize(
     ("stderr", "what", "hint"),
     [
-        (
-            "channel 0: open failed: connect failed: No route to host\nstdio forwarding failed",
-            "no way through the jump host gate",
-            "it reaches 10.0.0.3 port 2222",
-        ),
+        ("channel 0: open failed: connect failed: No route to host\nstdio forwarding failed",
+         "no way through the jump host gate", "it reaches 10.0.0.3 port 2222"),
         ("kex_exchange_identification: Connection closed by remote host", "no way through", "ssh gate works"),
         (
             "No ED25519 host key is known for gate.example.org and you have requested strict checking.\n"
@@ -118,24 +98,15 @@ def test_what_ssh_says(stderr, what, hint):
             "its host key is unknown ([10.0.0.9]:2200)",
             "ssh-keyscan -p 2200 10.0.0.9",
         ),
-        (
-            "bob@gate: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535",
-            "gate refused to let bob in",
-            "-p 22 bob@gate",
-        ),
-        (
-            "ssh: connect to host gate port 22: Connection refused\nConnection closed by UNKNOWN port 65535",
-            "nothing listens on gate port 22",
-            "start sshd there",
-        ),
+        ("bob@gate: Permission denied (publickey).\nConnection closed by UNKNOWN port 65535",
+         "gate refused to let bob in", "-p 22 bob@gate"),
+        ("ssh: connect to host gate port 22: Connection refused\nConnection closed by UNKNOWN port 65535",
+         "nothing listens on gate port 22", "start sshd there"),
         ("ssh: Could not resolve hostname gate: Name or service not known", "its name gate", "/etc/hosts"),
-        (
-            "alice@10.0.0.3: Permission denied (publickey).",
-            "[10.0.0.3]:2222 refused to let alice in",
-            "-p 2222 alice@10.0.0.3",
-        ),
+        ("alice@10.0.0.3: Permission denied (publickey).", "[10.0.0.3]:2222 refused to let alice in",
+         "-p 2222 alice@10.0.0.3"),
     ],
-)
+)  # fmt: skip
 def test_whom_ssh_means_behind_a_jump_host(stderr, what, hint):
     fault = explain(failure(stderr, settings={**SETTINGS, "proxyjump": ("gate",)}))
     assert what in fault.what

@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 import yaml
+from tests import mpijobs
 from tests.kube.fake import FakeCluster
 from tests.time_limits import patience
 
@@ -298,14 +299,7 @@ def job(name: str = "job", **spec: Any) -> Document:
 
 def mpijob(name: str = "train", **spec: Any) -> Document:
     """The smallest MPIJob with workers."""
-    template = {"template": {"spec": {"containers": [{"name": "main", "image": IMAGE}]}}}
-    replicas = {"Launcher": template, "Worker": {"replicas": 2, **template}}
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name},
-        "spec": {"mpiReplicaSpecs": replicas, **spec},
-    }
+    return mpijobs.mpijob(name, image=IMAGE, **spec)
 
 
 @asynccontextmanager

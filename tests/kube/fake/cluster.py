@@ -69,11 +69,10 @@ class FakeCluster:
             bookmark_every=bookmark_every,
         )
         Garbage(self.objects)
-        self.objects.admit.append(self.faults.admit)
         self._kubelet = None
         if stand_in is not None:
             if stand_in.jobs:
-                JobController(self.objects, stand_in)
+                JobController(self.objects)
             self._kubelet = Kubelet(self.objects, self.containers, stand_in, self._in_loop)
         self.port = 0
         self.authority, self._ssl = _own_certificate() if tls else (b"", None)
@@ -240,12 +239,9 @@ class FakeCluster:
 
         return self._with(plural, name, namespace, work)
 
-    def delete(self, plural: str, name: str, namespace: str = "default", *, at_once: bool = True) -> None:
-        """Delete an object in the background; at once, or as a client does that says no more."""
-        if at_once:
-            self._with(plural, name, namespace, lambda *found: self.objects.delete(*found, AT_ONCE))
-        else:
-            self._with(plural, name, namespace, self.objects.delete)
+    def delete(self, plural: str, name: str, namespace: str = "default") -> None:
+        """Delete an object in the background, without a grace period."""
+        self._with(plural, name, namespace, lambda *found: self.objects.delete(*found, AT_ONCE))
 
     def _with(self, plural: str, name: str, namespace: str, work: Callable[[Kind, Entry], T]) -> T:
         def do() -> T:

@@ -72,7 +72,7 @@ def kinds_of(document: dict[str, Any]) -> list[Kind]:
                     needs_version=True,
                     custom=Custom(
                         schema=body,
-                        judge=OAS30Validator(_for_openapi(body), format_checker=oas30_format_checker),
+                        judge=OAS30Validator(for_openapi(body), format_checker=oas30_format_checker),
                         scale=subresources.get("scale"),
                     ),
                 )
@@ -81,7 +81,7 @@ def kinds_of(document: dict[str, Any]) -> list[Kind]:
 
 
 def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterator[FieldFault]:
-    """What is wrong with a definition; versions in which objects may still be stored must stay in it."""
+    """What is wrong with a definition."""
     spec, name = new.get("spec", {}), new["metadata"].get("name")
     versions = spec.get("versions") or ()
     if name != f"{spec.get('names', {}).get('plural')}.{spec.get('group')}":
@@ -99,23 +99,15 @@ def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterat
                 yield bad_value(field, f"{path}: {word}", "not supported here")
             for rule in node.get("x-kubernetes-validations", ()):
                 _program(rule["rule"])  # a wrong rule is refused at once
-    stored = ((old or {}).get("status") or {}).get("storedVersions") or []
-    for index, one in enumerate(stored):
-        if one not in [version.get("name") for version in versions]:
-            yield bad_value(f"status.storedVersions[{index}]", one, "must appear in spec.versions")
 
 
 def established(document: dict[str, Any], now: float) -> dict[str, Any]:
     """The status of a definition that is served."""
-    spec = document["spec"]
     conditions = [
         {"type": word, "status": "True", "reason": reason, "lastTransitionTime": timestamp(now)}
         for word, reason in (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
     ]
-    before = (document.get("status") or {}).get("storedVersions") or []
-    now_stored = [version["name"] for version in spec["versions"] if version.get("storage")]
-    stored = [*before, *(one for one in now_stored if one not in before)]
-    return {"conditions": conditions, "acceptedNames": spec["names"], "storedVersions": stored}
+    return {"conditions": conditions, "acceptedNames": document["spec"]["names"]}
 
 
 # Structural schemas
@@ -169,13 +161,13 @@ def default(value: Any, schema: Schema) -> None:
             default(one, inner)
 
 
-def _for_openapi(node: Any) -> Any:
+def for_openapi(node: Any) -> Any:
     """A schema in plain OpenAPI 3.0: Kubernetes' own words for a number or a text spelt out."""
     if isinstance(node, list):
-        return [_for_openapi(one) for one in node]
+        return [for_openapi(one) for one in node]
     if not isinstance(node, dict):
         return node
-    plain = {key: _for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
+    plain = {key: for_openapi(value) for key, value in node.items() if not key.startswith("x-kubernetes-")}
     if node.get("x-kubernetes-int-or-string"):
         text = {"type": "string", **{key: plain.pop(key) for key in ("pattern",) if key in plain}}
         plain["anyOf"] = [{"type": "integer"}, text]

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.kube.fake.kinds import Kind
 from tests.kube.fake.lists_and_watches import Watcher
 from tests.kube.fake.refusals import Refusal
 from tests.kube.fake.requests import Route
-from tests.kube.fake.store import Document
 
 
 @dataclass(kw_only=True)
@@ -34,8 +32,6 @@ class Fault:
     """The connection breaks; with ``is_done`` after the request has been carried out."""
     is_done: bool = False
     """The request is carried out although its answer is the fault's."""
-    is_admission: bool = False
-    """It strikes where objects are made, whoever makes them: a client, or the cluster's own controllers."""
     hits: int = 0
     """How often it has struck."""
 
@@ -44,7 +40,7 @@ class Fault:
         return self.times is not None and self.hits >= self.times
 
     def fits(self, route: Route) -> bool:
-        if self.is_over or self.is_admission:
+        if self.is_over:
             return False
         every = f"{route.kind.plural}/*"
         return (
@@ -104,24 +100,10 @@ class Faults:
         fault = Fault(verb=verb, resource=resource, name=name, times=times, after=after, refusal=refusal)
         return self.add(fault)
 
-    def forbid(
-        self, words: str, *, verb: str = "create", resource: str = "", is_admission: bool = False
-    ) -> Fault:
-        """Refuse for good, as quota and admission do: 403 with these words.
-
-        ``is_admission``: creations by the stand-ins too, the Pods of Jobs for instance.
-        """
+    def forbid(self, words: str, *, verb: str = "create", resource: str = "") -> Fault:
+        """Refuse for good, as quota and admission do: 403 with these words."""
         refusal = Refusal(403, "Forbidden", words)
-        fault = Fault(verb=verb, resource=resource, times=None, refusal=refusal, is_admission=is_admission)
-        return self.add(fault)
-
-    def admit(self, kind: Kind, document: Document) -> None:
-        """Refuse an object that is being made, if so asked."""
-        for fault in self.active:
-            if fault.is_admission and not fault.is_over and fault.resource in ("", kind.plural):
-                fault.hits += 1
-                if fault.refusal is not None:
-                    raise fault.refusal
+        return self.add(Fault(verb=verb, resource=resource, times=None, refusal=refusal))
 
     def slow(self, seconds: float, *, verb: str = "", resource: str = "", times: int | None = 1) -> Fault:
         """Answer late."""

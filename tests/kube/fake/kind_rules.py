@@ -190,29 +190,20 @@ def _lease_faults(new: Document, old: Document | None) -> Iterator[FieldFault]:
 
 
 _STRATEGIES = {
-    kinds.POD: Strategy(
-        prepare=pods.set_defaults,
-        begin=pods.begin,
-        faults=pods.faults,
-        warnings=lambda pod: pods.spec_warnings(pod["spec"], "spec"),
-    ),
-    kinds.JOB: Strategy(
-        prepare=_job_defaults,
-        faults=_job_faults,
-        status_faults=_job_status_faults,
-        warnings=lambda job: pods.spec_warnings(job["spec"]["template"]["spec"], "spec.template.spec"),
-    ),
+    kinds.POD: Strategy(prepare=pods.set_defaults, begin=pods.begin, faults=pods.faults,
+     warnings=lambda pod: pods.spec_warnings(pod["spec"], "spec")),
+    kinds.JOB: Strategy(prepare=_job_defaults, faults=_job_faults, status_faults=_job_status_faults,
+     warnings=lambda job: pods.spec_warnings(job["spec"]["template"]["spec"], "spec.template.spec")),
     kinds.SERVICE: Strategy(prepare=_service_defaults, faults=_service_faults),
     kinds.SECRET: Strategy(prepare=_secret_defaults, faults=_secret_faults),
-    kinds.NAMESPACE: Strategy(
-        prepare=_namespace_defaults, begin=lambda one: one.update(status={"phase": "Active"})
-    ),
+    kinds.NAMESPACE: Strategy(prepare=_namespace_defaults,
+     begin=lambda one: one.update(status={"phase": "Active"})),
     kinds.ROLE_BINDING: Strategy(faults=_binding_faults),
     kinds.CLUSTER_ROLE_BINDING: Strategy(faults=_binding_faults),
     kinds.CRD: Strategy(faults=custom_resources.definition_faults),
     kinds.EVENT: Strategy(faults=_event_faults),
     kinds.LEASE: Strategy(faults=_lease_faults),
-}
+}  # fmt: skip
 
 
 def strategy(kind: Kind) -> Strategy:

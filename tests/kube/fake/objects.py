@@ -28,7 +28,6 @@ from tests.kube.fake.refusals import (
 )
 from tests.kube.fake.store import Document, Entry, Key, Store
 
-Admit = Callable[[Kind, Document], None]
 SYSTEM_FIELDS = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -75,14 +74,11 @@ class Objects:
     store: Store
     kinds: Kinds
     now: Callable[[], float]
-    admit: list[Admit] = field(default_factory=list)
-    """Called with each object before it is made; a Refusal stops it."""
     warnings: list[str] = field(default_factory=list)
     """What the request that is being served is to be warned of."""
 
     def __post_init__(self) -> None:
         self.admission = Admission(self.store)
-        self.admit.append(self._check_account)
 
     def find(self, kind: Kind, namespace: str, name: str) -> Entry:
         """Return an object or refuse with 404."""
@@ -118,8 +114,7 @@ class Objects:
         self.warnings = [*self.warnings, *rules.warnings(new)]
         if (metadata.get("namespace", ""), metadata["name"]) in collection.entries:
             raise already_exists(kind, metadata["name"])
-        for admit in self.admit:
-            admit(kind, new)
+        self._check_account(kind, new)
         self._judge("CREATE", kind, options.user, new=new)
         entry = self.store.write(collection, new, None)
         return (self._serve(entry) if kind is kinds.CRD else entry).encoded

@@ -64,9 +64,6 @@ def set_defaults(pod: Document) -> None:
 def begin(pod: Document) -> None:
     """Write the status of a Pod that nothing has moved yet."""
     pod["status"] = {"phase": "Pending"}
-    if pod["spec"].get("schedulingGates"):
-        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-        pod["status"]["conditions"] = [gated]
 
 
 def _containers(spec: Document, path: str) -> Iterator[tuple[str, Document]]:
@@ -171,7 +168,7 @@ def _update_faults(new: Document, old: Document) -> Iterator[FieldFault]:
 
 def _fixed(spec: Document) -> Document:
     """A Pod's spec without what may change."""
-    free = ("activeDeadlineSeconds", "tolerations", "schedulingGates", *_LISTS)
+    free = ("activeDeadlineSeconds", "tolerations", *_LISTS)
     found: Document = {key: value for key, value in spec.items() if key not in free}
     for word in _LISTS:
         found[word] = [

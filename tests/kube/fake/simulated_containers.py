@@ -207,8 +207,6 @@ class Processes:
             for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
                 mode = (volume.get("projected") or {}).get("defaultMode", 0o644)
                 self._project(pod, source, place, mode)
-            if "hostPath" in volume:
-                found[volume["name"]] = Path(volume["hostPath"]["path"])
         return found
 
     def _project(self, pod: Document, source: Document, place: Path, mode: int) -> None:
@@ -249,8 +247,6 @@ def _mounts(container: Document, volumes: Mapping[str, Path]) -> tuple[Mount, ..
     found = []
     for mount in container.get("volumeMounts") or ():
         source = volumes[mount["name"]]
-        if mount.get("subPath"):
-            source = source / mount["subPath"]
         target, is_read_only = mount["mountPath"], bool(mount.get("readOnly"))
         found.append(Mount(source=source, target=target, is_read_only=is_read_only))
     return tuple(found)

@@ -21,6 +21,8 @@ from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 TRACKING = "batch.kubernetes.io/job-tracking"
 """Finalizer that keeps a Pod until it has been counted."""
 _TRACKED = TRACKING.encode()
+RETRY = 0.02
+"""Seconds before a failed Pod or container is tried again; doubles each time. A real cluster begins at 10."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +33,6 @@ class StandInOptions:
     """``automatic``: Pods start at once and run until the test ends them. ``driven``: the test moves them."""
     jobs: bool = True
     """The Job controller works."""
-    stop_seconds: float = 0.0
-    """From a Pod's deletion until it has gone."""
-    retry_seconds: float = 0.02
-    """Before a failed Pod or container is tried again; doubles each time. A real cluster begins with 10."""
 
 
 def condition(
@@ -67,9 +65,8 @@ def _is_over(pod: Document) -> bool:
 class JobController:
     """Makes, counts and deletes the Pods of Jobs."""
 
-    def __init__(self, objects: Objects, options: StandInOptions) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
-        self._options = options
         self._due: set[Key] = set()
         self._is_scheduled = False
         self._refusals: dict[str, int] = {}
@@ -195,7 +192,7 @@ class JobController:
             self._untrack(entry, pod)
 
     def _back_off(self, uid: str, failures: int) -> float:
-        pause = min(self._options.retry_seconds * 2 ** (failures - 1), 360.0)
+        pause = min(RETRY * 2 ** (failures - 1), 360.0)
         self._wait_until[uid] = asyncio.get_running_loop().time() + pause
         return pause
 
@@ -273,30 +270,10 @@ class JobController:
             for _ in range(wanted - there):
                 self._objects.create(kinds.POD, entry.key[0], self._pod(job))
             self._refusals.pop(entry.uid, None)
-        except Refusal as refusal:
-            self._refused(entry, job, refusal)
+        except Refusal:
+            times = self._refusals[entry.uid] = self._refusals.get(entry.uid, 0) + 1
+            self._later(self._back_off(entry.uid, times), entry.key)
         return [one for one in self._pods(entry) if not _is_over(one[1]) and not one[0].is_deleting]
-
-    def _refused(self, entry: Entry, job: Document, refusal: Refusal) -> None:
-        """Say that a Pod could not be made, and try again after a pause that grows."""
-        times = self._refusals[entry.uid] = self._refusals.get(entry.uid, 0) + 1
-        self._later(self._back_off(entry.uid, times), entry.key)
-        when = timestamp(self._objects.now())
-        about = {"apiVersion": "batch/v1", "kind": "Job", "uid": entry.uid}
-        about |= {"namespace": entry.key[0], "name": entry.key[1]}
-        event = {
-            "metadata": {"generateName": f"{entry.key[1]}."},
-            "involvedObject": about,
-            "type": "Warning",
-            "reason": "FailedCreate",
-            "message": f"Error creating: {refusal.message}",
-            "source": {"component": "job-controller"},
-            "reportingComponent": "job-controller",
-            "firstTimestamp": when,
-            "lastTimestamp": when,
-            "count": 1,
-        }
-        self._objects.create(kinds.EVENT, entry.key[0], event)
 
     def _pod(self, job: Document) -> Document:
         template = copy.deepcopy(job["spec"]["template"])

@@ -10,7 +10,7 @@ from tests.kube.fake import kinds
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.metadata import seconds, timestamp
 from tests.kube.fake.objects import Objects
-from tests.kube.fake.simulated_job_controller import StandInOptions, condition
+from tests.kube.fake.simulated_job_controller import RETRY, StandInOptions, condition
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 Edit = Callable[[Document], None]
@@ -65,38 +65,23 @@ class Kubelet:
         self._do(pod, namespace, self._bind)
         self._set_first(pod, namespace, {"state": {"waiting": waiting}})
 
-    def run(self, pod: str, namespace: str = "default", *, ready: bool = True) -> None:
+    def run(self, pod: str, namespace: str = "default") -> None:
         """Bind and start the Pod, its init containers done."""
         self._do(pod, namespace, self._bind)
-        self._do(pod, namespace, lambda key: self._start(key, ready=ready))
-
-    def set_ready(self, pod: str, ready: bool, namespace: str = "default") -> None:
-        """Let the Pod's probes succeed, or fail."""
-        self._do(pod, namespace, lambda key: self._edit(key, "", lambda one: self._ready(one, ready)))
+        self._do(pod, namespace, self._start)
 
     def restart(self, pod: str, code: int = 1, reason: str = "", namespace: str = "default") -> None:
         """Let the first container fail and start again in place, before a controller can remove the Pod."""
 
         def again(key: Key) -> None:
             self._edit(key, "", lambda one: self._restart(one, code, reason))
-            self._start(key, ready=True)
+            self._start(key)
 
         self._do(pod, namespace, again)
 
     def finish(self, pod: str, code: int = 0, reason: str = "", namespace: str = "default") -> None:
         """Let the Pod end: 0 succeeds, all else fails."""
         self._do(pod, namespace, lambda key: self._edit(key, "", lambda one: self._end(one, code, reason)))
-
-    def evict(self, pod: str, message: str = "", namespace: str = "default") -> None:
-        """Let the node take its resources back."""
-
-        def edit(one: Document) -> None:
-            self._end(one, 137, "Error")
-            words = message or "The node was low on resource: memory."
-            one["status"] |= {"reason": "Evicted", "message": words}
-            condition(one, "DisruptionTarget", "True", self._when(), "TerminationByKubelet", words)
-
-        self._do(pod, namespace, lambda key: self._edit(key, "", edit))
 
     def _set_first(self, pod: str, namespace: str, fields: Document) -> None:
         def edit(one: Document) -> None:
@@ -203,24 +188,22 @@ class Kubelet:
             loop.call_soon(self._watch_deadline, entry.key, entry.uid)
         if self.runner is not None and old is not None and _annotations(old) != _annotations(entry):
             loop.call_soon(self.runner.renew, entry.document())
-        gates = b'"schedulingGates"'
-        is_ungated = old is not None and gates in old.encoded and gates not in entry.encoded
-        if (old is None or is_ungated) and self._options.kubelet == "automatic":
+        if old is None and self._options.kubelet == "automatic":
             loop.call_soon(self._begin, entry.key, entry.uid)
 
     def _begin(self, key: Key, uid: str) -> None:
         """Start a new Pod."""
         entry = self._entry(key, uid)
         spec = {} if entry is None or entry.is_deleting else entry.document()["spec"]
-        if not spec or spec.get("schedulingGates") or spec.get("nodeName"):
+        if not spec or spec.get("nodeName"):
             return
         self._bind(key)
         if self.runner is not None:
             self._run_real(key, uid)
         else:
-            self._start(key, ready=True)
+            self._start(key)
 
-    def _start(self, key: Key, *, ready: bool) -> None:
+    def _start(self, key: Key) -> None:
         """Start all containers."""
         entry = self._entry(key, "")
         if entry is None:
@@ -234,7 +217,7 @@ class Kubelet:
             status["phase"] = "Running"
             for one in status["containerStatuses"]:
                 one["state"] = {"running": {"startedAt": when}}
-            self._ready(pod, ready)
+            self._ready(pod, True)
 
         pod = self._edit(key, entry.uid, edit)
         if pod is not None:
@@ -272,7 +255,7 @@ class Kubelet:
             done = self._edit(key, uid, lambda one: self._restart(one, code, ""))
             if done is not None:
                 count = done["status"]["containerStatuses"][0]["restartCount"]
-                pause = min(self._options.retry_seconds * 2 ** (count - 1), 300.0)
+                pause = min(RETRY * 2 ** (count - 1), 300.0)
                 asyncio.get_running_loop().call_later(pause, self._run_real, key, uid)
             return
         self._edit(key, uid, lambda one: self._end(one, code, ""))
@@ -288,7 +271,7 @@ class Kubelet:
         if self.runner is not None:
             self.runner.stop(uid, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
         else:
-            asyncio.get_running_loop().call_later(self._options.stop_seconds, self._ended, key, uid, 137)
+            asyncio.get_running_loop().call_soon(self._ended, key, uid, 137)
 
     def _run_real(self, key: Key, uid: str) -> None:
         entry = self._entry(key, uid)
@@ -296,7 +279,7 @@ class Kubelet:
             self.runner.start(
                 entry.document(),
                 lambda code: self._ended(key, uid, code),
-                lambda: self._start(key, ready=True),
+                lambda: self._start(key),
             )
 
 

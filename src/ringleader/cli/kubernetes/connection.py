@@ -8,13 +8,16 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from ringleader.cli.interrupts import Interrupted
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.errors import Fault, RefusedError, collected
 from ringleader.option_fields import words_of
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ringleader.kubernetes.client.cluster import Cluster
 
 
@@ -53,6 +56,7 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
         from ringleader.kubernetes.client.kubeconfig import credentials
 
     async def doing() -> Result:
+        asyncio.get_running_loop().set_exception_handler(_unheard)
         found = await credentials(kubeconfig=options.kubeconfig, context=options.context)
         with needs_kubernetes():
             cluster = Cluster(found)
@@ -63,6 +67,12 @@ def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[R
             await cluster.close()
 
     return asyncio.run(doing())
+
+
+def _unheard(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an exception that nobody took, but a signal: it has left the loop, and ends the command."""
+    if not isinstance(context.get("exception"), Interrupted):
+        loop.default_exception_handler(context)
 
 
 def namespace_without_cluster(options: ClusterOptions, faults: list[Fault]) -> str:

@@ -38,23 +38,9 @@ from ringleader.plan.job import Placement, faults_of_mpirun_words
 from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma_profiles import Spread, Way
 
-_FIELDS = {
-    "profile": "rdma",
-    "resource": "rdma_resource",
-    "count": "rdma_count",
-    "networks": "rdma_network",
-    "node_labels": "node_label",
-    "claim_template": "rdma_claim_template",
-    "nic_class": "rdma_device_class",
-    "ssh_port": "rdma_ssh_port",
-    "spread": "rdma_spread",
-}
-"""Field of a request → field of the options that says it."""
-_OTHERS = {"shm_size": "shm_size", "has_cpu_or_memory": "memory"}
-
 
 def _spelling(field: str) -> str:
-    return f"--{(_FIELDS | _OTHERS)[field].replace('_', '-')}"
+    return "--memory" if field == "has_cpu_or_memory" else f"--{field.replace('_', '-')}"
 
 
 def allocation(
@@ -66,21 +52,20 @@ def allocation(
     """
     if all(value in (None, "", ()) for value in vars(given).values()):  # a variable of the shell may be unset
         return None
-    values: dict[str, Any] = {field: getattr(given, name) for field, name in _FIELDS.items()}
-    values = {field: value for field, value in values.items() if value not in (None, "")}
+    values = {name: value for name, value in vars(given).items() if value not in (None, "")}
     labels, unread = pairs_of(given.node_label)
     for word in unread:
         faults.add(f"--node-label {word}", "there is no value", f"NAME=VALUE, or {' or '.join(OFFERED)}")
     worked_out: dict[str, Any] = {
-        "node_labels": labels,
+        "node_label": labels,
         "shm_size": shm_size,
         "gpus": gpus,
-        "spread": None if given.rdma_spread is None else Spread(given.rdma_spread),
+        "rdma_spread": None if given.rdma_spread is None else Spread(given.rdma_spread),
         "has_cpu_or_memory": bool({"cpu", "memory"} & set(asked)),
     }
     found: NicAllocation | None = None
     with collected(faults.found):
-        found = allocate(RdmaRequest(**{"profile": "", **values, **worked_out}), _spelling)
+        found = allocate(RdmaRequest(**(values | worked_out)), _spelling)
     return found
 
 

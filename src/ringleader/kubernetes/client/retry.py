@@ -109,8 +109,9 @@ async def create_or_find(
 ) -> Object:
     """Create an object, or return the one that has its name, if that is ours: made before, its answer lost.
 
-    ApiError: that it exists, where it belongs to somebody else; why it cannot be read, where nobody can tell.
-    ``warn`` hears the server's warnings.
+    ApiError: that it exists, where it belongs to somebody else; why it cannot be read, where nobody can tell;
+    a conflict, which passes, where it is deleted and created again in between. ``warn`` hears the server's
+    warnings.
     """
     metadata = document["metadata"]
     for is_last in (False, True):
@@ -122,9 +123,12 @@ async def create_or_find(
             try:
                 found = await cluster.get(resource, metadata["name"], metadata.get("namespace", ""))
             except ApiError as hidden:
-                if hidden.is_missing and not is_last:
+                if not hidden.is_missing:
+                    raise
+                if not is_last:
                     continue  # it was there a moment ago
-                raise error if hidden.is_missing else hidden
+                what = f"{error.message}, but is gone each time it is read: it is being deleted and created"
+                raise ApiError(status=409, reason="Conflict", message=what, where=error.where) from hidden
             if not is_ours(found):
                 raise
             return found

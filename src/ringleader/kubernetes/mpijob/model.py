@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
+from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, number_in
 from ringleader.kubernetes.mpijob.field_schema import (
     AnyObject,
     Count,
@@ -195,6 +196,16 @@ class Spec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ElasticRange:
+    """The workers of an elastic job."""
+
+    least: int
+    """With fewer nothing runs."""
+    most: int | None
+    """``replicas`` may not exceed it; ``None``: any number."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MPIJob:
     """A job of MPI ranks on Kubernetes: one launcher and any number of workers."""
 
@@ -209,3 +220,10 @@ class MPIJob:
         """Number of worker Pods; 0 where the launcher does all the work."""
         worker = self.spec.mpi_replica_specs.worker
         return 0 if worker is None else worker.replicas
+
+    @property
+    def elastic(self) -> ElasticRange | None:
+        """How many workers an elastic job may have; ``None``: it does not go on with fewer or more."""
+        notes = self.metadata.annotations
+        least = number_in(notes, MIN_WORKERS)
+        return None if least is None else ElasticRange(least=least, most=number_in(notes, MAX_WORKERS))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringleader.kubernetes.mpijob.annotations import GANG
-from ringleader.kubernetes.mpijob.elastic_range import elastic_range
 from ringleader.kubernetes.mpijob.model import LauncherCreationPolicy, MPIJob, SchedulingPolicy
 from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata
 from ringleader.kubernetes.mpijob.quantities import total
@@ -78,7 +77,7 @@ def min_member(job: MPIJob) -> int:
     """
     policy = job.spec.run_policy.scheduling_policy
     comes_later = _comes_later(job)
-    elastic = elastic_range(job)
+    elastic = job.elastic
     workers = job.workers if elastic is None else elastic.least
     there = workers if comes_later and workers else workers + 1
     if policy is None or policy.min_available is None:

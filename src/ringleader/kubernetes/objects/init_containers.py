@@ -14,7 +14,6 @@ from itertools import pairwise
 
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import WAIT_ANSWER, WAIT_FOR_WORKERS, WAIT_LIMIT, WAIT_OFF
-from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import Document
 from ringleader.kubernetes.objects import (
@@ -144,7 +143,7 @@ def _awaited(job: MPIJob) -> str:
 
     The launcher of an elastic job looks for its hosts all the time, and begins with those that are there.
     """
-    by_itself = WAIT_OFF if is_elastic(job) else ""
+    by_itself = WAIT_OFF if job.elastic else ""
     return str(job.metadata.annotations.get(WAIT_FOR_WORKERS, by_itself))
 
 

@@ -7,7 +7,6 @@ from copy import deepcopy
 from typing import Any
 
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import (
     JOB_ROLE,
@@ -99,7 +98,7 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     first = mpi_environment.of_launcher(spec["containers"][0], job, path)
     # An elastic job's launcher chooses its hosts by itself: the hostfile says nothing of what it reaches. And
     # an image's entrypoint cannot be put under the check: only the container runtime knows that program.
-    if path and not is_elastic(job) and first.get("command"):
+    if path and not job.elastic and first.get("command"):
         first = {**first, "command": [init_containers.LAUNCH, *first["command"]]}
     spec["containers"][0] = first
     if is_exec(job):
@@ -134,7 +133,7 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
     if not first.get("command") and not first.get("args"):
         first |= _default_program(job)
     lifecycle = first.get("lifecycle") or {}
-    if is_elastic(job) and not lifecycle.get("preStop"):  # a hook of the user's stays as it is
+    if job.elastic and not lifecycle.get("preStop"):  # a hook of the user's stays as it is
         hook = {"exec": {"command": ["/bin/sh", "-c", NOTICE]}}
         first = {**first, "lifecycle": {**lifecycle, "preStop": hook}}
     spec["containers"][0] = first

@@ -15,15 +15,12 @@ from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics, advic
 from ringleader.kubernetes.rdma.request import NicAllocation, RdmaRequest, allocate, faults, pairs_of
 from ringleader.render.rdma_profiles import PROFILES, Spread, Way
 
+_CALLED = {names.RDMA_PROFILE: "rdma", names.RDMA_NODE_LABELS: "node_label"}
+"""Annotation → field of a request, where that is not called as the annotation is."""
 _ANNOTATIONS = {
-    "profile": names.RDMA_PROFILE,
-    "resource": names.RDMA_RESOURCE,
-    "node_labels": names.RDMA_NODE_LABELS,
-    "count": names.RDMA_COUNT,
-    "networks": names.RDMA_NETWORK,
-    "claim_template": names.RDMA_CLAIM_TEMPLATE,
-    "ssh_port": names.RDMA_SSH_PORT,
-    "spread": names.RDMA_SPREAD,
+    _CALLED.get(name, name.removeprefix(names.PREFIX).replace("-", "_")): name
+    for name in names.KNOWN
+    if name.startswith(names.RDMA)
 }
 """Field of a request → annotation that says it."""
 
@@ -71,7 +68,7 @@ def ssh_port(job: MPIJob) -> int | None:
         return None
     first = _spec(job)["containers"][0]
     has_program = bool(first.get("command") or first.get("args"))
-    return request.ssh_port if has_program else allocate(request, _locate).ssh_port
+    return request.rdma_ssh_port if has_program else allocate(request, _locate).ssh_port
 
 
 def _asked(job: MPIJob) -> tuple[RdmaRequest | None, list[Fault]]:
@@ -84,32 +81,32 @@ def _asked(job: MPIJob) -> tuple[RdmaRequest | None, list[Fault]]:
     values: dict[str, Any] = {field: _read(field, text, found) for field, text in said.items()}
     resources = _spec(job)["containers"][0].get("resources") or {}
     asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    request = RdmaRequest(**{"profile": "", **values}, has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)))
+    request = RdmaRequest(**values, has_cpu_or_memory=bool({"cpu", "memory"} & set(asked)))
     found += faults(request, _locate)
-    profile = PROFILES.get(request.profile)
-    if profile is not None and profile.way is Way.CLAIM and not request.claim_template:
+    profile = PROFILES.get(request.rdma)
+    if profile is not None and profile.way is Way.CLAIM and not request.rdma_claim_template:
         what = f"missing: with the profile {profile.name} a worker's claims are made from a template"
         hint = "name one of the job's namespace; ringleader render mpijob --rdma dra prints one"
-        found.append(Fault(where=_locate("claim_template"), what=what, hint=hint))
+        found.append(Fault(where=_locate("rdma_claim_template"), what=what, hint=hint))
     return request, found
 
 
 def _read(field: str, text: str, found: list[Fault]) -> Any:
     """Return the value of an annotation; what cannot be read is a fault."""
     words = [word.strip() for word in text.split(",") if word.strip()]
-    if field == "networks":
+    if field == "rdma_network":
         return tuple(words)
-    if field == "node_labels":
+    if field == "node_label":
         labels, unread = pairs_of(words)
         for word in unread:
             found.append(Fault(where=_locate(field), what=f"{word!r} cannot be read", hint="NAME=VALUE"))
         return labels
-    if field in ("count", "ssh_port"):
+    if field in ("rdma_count", "rdma_ssh_port"):
         if text.isascii() and text.isdecimal() and len(text) <= 9:
             return int(text)
         found.append(Fault(where=_locate(field), what=f"{text!r} is not a number", hint='in quotes: "1"'))
         return None
-    if field == "spread":
+    if field == "rdma_spread":
         if text in tuple(Spread):
             return Spread(text)
         hint = f"one of: {', '.join(Spread)}"

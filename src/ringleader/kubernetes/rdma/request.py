@@ -24,29 +24,30 @@ GPU_CLASS = "gpu.nvidia.com"
 
 @dataclass(frozen=True, kw_only=True)
 class RdmaRequest:
-    """What was asked for, as it was said; nothing is looked up yet."""
+    """What was asked for, as it was said; nothing is looked up yet. Its fields are called as the options."""
 
-    profile: str
-    resource: str = ""
+    rdma: str = ""
+    """Name of the profile."""
+    rdma_resource: str = ""
     """Empty: the profile's."""
-    count: int | None = None
+    rdma_count: int | None = None
     """NICs of each worker; ``None``: as many as networks, as GPUs for claims, or one."""
-    networks: tuple[str, ...] = ()
+    rdma_network: tuple[str, ...] = ()
     """Multus' networks, ``NAME`` or ``NAMESPACE/NAME``; one alone is taken for every NIC."""
-    node_labels: Pairs = ()
+    node_label: Pairs = ()
     """Labels that a worker's node must have."""
+    rdma_claim_template: str = ""
+    """A ResourceClaimTemplate that is there already."""
+    rdma_device_class: str = NIC_CLASS
+    rdma_ssh_port: int | None = None
+    """The workers' sshd; ``None``: the profile's."""
+    rdma_spread: Spread | None = None
+    """``None``: the profile's."""
     shm_size: str | None = ""
     """Limit of /dev/shm; empty: the profile's. ``None``: /dev/shm is left as it is."""
     gpus: int = 0
     """GPUs of each worker: a claim pairs each with a NIC."""
-    claim_template: str = ""
-    """A ResourceClaimTemplate that is there already."""
-    nic_class: str = NIC_CLASS
     gpu_class: str = GPU_CLASS
-    ssh_port: int | None = None
-    """The workers' sshd; ``None``: the profile's."""
-    spread: Spread | None = None
-    """``None``: the profile's."""
     has_cpu_or_memory: bool = True
     """Whether the worker asks for CPUs or memory, which huge pages need beside them."""
 
@@ -89,36 +90,36 @@ class NicAllocation:
 def allocate(request: RdmaRequest, locate: Locate) -> NicAllocation:
     """Return what a worker gets. Raises RequestError with every fault of the request."""
     refuse(faults(request, locate))
-    profile = PROFILES[request.profile]
-    resource = request.resource or profile.resource
+    profile = PROFILES[request.rdma]
+    resource = request.rdma_resource or profile.resource
     is_alone = profile.way is Way.HOST and not resource
-    networks = request.networks or ((profile.network,) if profile.network else ())
+    networks = request.rdma_network or ((profile.network,) if profile.network else ())
     count = _count(request, profile)
     return NicAllocation(
         profile=profile,
         resource=resource,
         count=count,
-        is_counted=request.count is not None or bool(request.networks[1:]),
+        is_counted=request.rdma_count is not None or bool(request.rdma_network[1:]),
         networks=networks * count if len(networks) == 1 and profile.counts is Counts.NICS else networks,
-        node_labels=request.node_labels,
+        node_labels=request.node_label,
         shm_size="" if request.shm_size is None else request.shm_size or profile.shm_size,
         env=profile.env + (profile.multus_env if networks else ()),
         privileged=profile.privileged and is_alone,
         host_paths=profile.host_paths if is_alone else (),
-        ssh_port=request.ssh_port or profile.ssh_port,
-        spread=profile.spread if request.spread is None else request.spread,
+        ssh_port=request.rdma_ssh_port or profile.ssh_port,
+        spread=profile.spread if request.rdma_spread is None else request.rdma_spread,
         gpus=request.gpus if profile.way is Way.CLAIM else 0,
-        claim_template=request.claim_template,
-        nic_class=request.nic_class,
+        claim_template=request.rdma_claim_template,
+        nic_class=request.rdma_device_class,
         gpu_class=request.gpu_class,
     )
 
 
 def _count(request: RdmaRequest, profile: Profile) -> int:
-    if profile.counts is Counts.NOTHING or request.claim_template:
+    if profile.counts is Counts.NOTHING or request.rdma_claim_template:
         return 0
-    least = {Counts.PAIRS: request.gpus, Counts.NICS: len(request.networks)}.get(profile.counts, 1)
-    return max(1, least) if request.count is None else request.count
+    least = {Counts.PAIRS: request.gpus, Counts.NICS: len(request.rdma_network)}.get(profile.counts, 1)
+    return max(1, least) if request.rdma_count is None else request.rdma_count
 
 
 _FEATURE = "feature.node.kubernetes.io"
@@ -175,102 +176,102 @@ Found = Iterator[tuple[str, str, str]]
 
 def faults(request: RdmaRequest, locate: Locate) -> Iterator[Fault]:
     """Yield everything that is wrong with a request."""
-    profile = PROFILES.get(request.profile)
+    profile = PROFILES.get(request.rdma)
     found = [*_forms(request), *(() if profile is None else _of_profile(request, profile))]
-    for field, what, hint in [*_unknown(request.profile), *found]:
+    for field, what, hint in [*_unknown(request.rdma), *found]:
         yield Fault(where=locate(field), what=what, hint=hint)
 
 
 def _unknown(name: str) -> Found:
     known = f"one of: {', '.join(PROFILES)}"
     if not name:
-        yield "profile", "missing: how does the cluster give NICs?", known
+        yield "rdma", "missing: how does the cluster give NICs?", known
     elif name not in PROFILES:
         hint = f"{did_you_mean(name.lower(), PROFILES)} {known}".strip()
-        yield "profile", f"there is no RDMA profile {name!r}", hint
+        yield "rdma", f"there is no RDMA profile {name!r}", hint
 
 
 def _forms(request: RdmaRequest) -> Found:
     """Yield faults in the form of single words."""
     forms = [
-        ("resource", request.resource, _RESOURCE, "such as rdma/hca_shared_devices_a"),
-        ("claim_template", request.claim_template, _NAME, "use a-z, 0-9 and -"),
-        ("nic_class", request.nic_class, _NAME, "use a-z, 0-9, - and ."),
+        ("rdma_resource", request.rdma_resource, _RESOURCE, "such as rdma/hca_shared_devices_a"),
+        ("rdma_claim_template", request.rdma_claim_template, _NAME, "use a-z, 0-9 and -"),
+        ("rdma_device_class", request.rdma_device_class, _NAME, "use a-z, 0-9, - and ."),
         ("gpu_class", request.gpu_class, _NAME, "use a-z, 0-9, - and ."),
-        *(("networks", one, _NETWORK, "write NAME or NAMESPACE/NAME") for one in request.networks),
+        *(("rdma_network", one, _NETWORK, "write NAME or NAMESPACE/NAME") for one in request.rdma_network),
     ]
     for field, text, form, hint in forms:
         if text and not form.fullmatch(text):
             yield field, f"{text!r} cannot be read", hint
-    for key, value in request.node_labels:
+    for key, value in request.node_label:
         if not _LABEL.fullmatch(key) or not _VALUE.fullmatch(value):
             hint = (
                 "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
             )
-            yield "node_labels", f"{key}={value} is no label", hint
+            yield "node_label", f"{key}={value} is no label", hint
     what = quantities.fault(request.shm_size) if request.shm_size else ""
     if what:
         yield "shm_size", what, "such as 16Gi"
-    if request.count is not None and not 1 <= request.count <= quantities.LARGEST:
-        yield "count", f"{request.count:.9g}, must be at least 1 and at most 2^63-1", ""
-    if request.ssh_port is not None and not 1 <= request.ssh_port <= 65535:
-        yield "ssh_port", f"{request.ssh_port} is no port number", "use 1 to 65535"
+    if request.rdma_count is not None and not 1 <= request.rdma_count <= quantities.LARGEST:
+        yield "rdma_count", f"{request.rdma_count:.9g}, must be at least 1 and at most 2^63-1", ""
+    if request.rdma_ssh_port is not None and not 1 <= request.rdma_ssh_port <= 65535:
+        yield "rdma_ssh_port", f"{request.rdma_ssh_port} is no port number", "use 1 to 65535"
 
 
 def _of_profile(request: RdmaRequest, profile: Profile) -> Found:
     """Yield what means nothing with this profile, what it needs besides, and what does not fit it."""
-    count, networks, name, way = request.count, request.networks, profile.name, profile.way
-    is_counted = way is Way.PLUGIN or (way is Way.HOST and bool(request.resource))
-    is_counted |= way is Way.CLAIM and not request.claim_template
+    count, networks, name, way = request.rdma_count, request.rdma_network, profile.name, profile.way
+    is_counted = way is Way.PLUGIN or (way is Way.HOST and bool(request.rdma_resource))
+    is_counted |= way is Way.CLAIM and not request.rdma_claim_template
     misplaced = {
-        "resource": bool(request.resource) and way not in (Way.PLUGIN, Way.HOST),
-        "count": count is not None and not is_counted,
-        "networks": bool(networks) and profile.multus is Multus.NEVER,
-        "claim_template": bool(request.claim_template) and way is not Way.CLAIM,
-        "ssh_port": request.ssh_port is not None and not profile.host_network,
-        "node_labels": bool(request.node_labels) and way is Way.NOTHING,
-        "spread": request.spread is not None and way is Way.NOTHING,
+        "rdma_resource": bool(request.rdma_resource) and way not in (Way.PLUGIN, Way.HOST),
+        "rdma_count": count is not None and not is_counted,
+        "rdma_network": bool(networks) and profile.multus is Multus.NEVER,
+        "rdma_claim_template": bool(request.rdma_claim_template) and way is not Way.CLAIM,
+        "rdma_ssh_port": request.rdma_ssh_port is not None and not profile.host_network,
+        "node_label": bool(request.node_label) and way is Way.NOTHING,
+        "rdma_spread": request.rdma_spread is not None and way is Way.NOTHING,
     }
     for field in (field for field, is_said in misplaced.items() if is_said):
         what = f"means nothing with the profile {name}"
-        if field == "count" and way is Way.CLAIM:
+        if field == "rdma_count" and way is Way.CLAIM:
             what = "means nothing with a template of claims that is there already"
         yield field, what, "leave it out"
-    if way is Way.PLUGIN and not (request.resource or profile.resource):
+    if way is Way.PLUGIN and not (request.rdma_resource or profile.resource):
         seen = f"the name under allocatable of a node with NICs; seen: {', '.join(profile.seen)}"
-        yield "resource", f"missing: the profile {name} has no resource of its own", seen
+        yield "rdma_resource", f"missing: the profile {name} has no resource of its own", seen
     if profile.multus is Multus.MUST and not (networks or profile.network):
         what = f"missing: with the profile {name} a NIC comes into the Pod with a network of Multus"
         hint = "NAME or NAMESPACE/NAME: kubectl get network-attachment-definitions -A"
-        yield "networks", what, hint
+        yield "rdma_network", what, hint
     yield from _counts(request, profile)
     if profile.more and not request.has_cpu_or_memory:
         names = ", ".join(more for more, _ in profile.more)
         what = f"missing: Kubernetes takes {names} only beside a request for memory or CPUs"
         yield "has_cpu_or_memory", what, "such as 512Gi"
-    if profile.host_network and request.ssh_port == 22:
+    if profile.host_network and request.rdma_ssh_port == 22:
         what = "port 22 is that of the node's own sshd: on the host's network both would want it"
-        yield "ssh_port", what, f"such as {profile.ssh_port}"
-    if profile.host_network and request.spread not in (None, Spread.APART):
+        yield "rdma_ssh_port", what, f"such as {profile.ssh_port}"
+    if profile.host_network and request.rdma_spread not in (None, Spread.APART):
         what = "on the host's network two workers of a node would want the same port"
-        yield "spread", what, "leave it out"
+        yield "rdma_spread", what, "leave it out"
     if not profile.is_mellanox and way is not Way.NOTHING:
-        for label in sorted({label for label, _ in request.node_labels} & _OFFERED_NAMES):
+        for label in sorted({label for label, _ in request.node_label} & _OFFERED_NAMES):
             what = f"{label} means the PCI vendor 15b3: nodes of the profile {name} do not carry it"
-            yield "node_labels", what, "take a label of your own, or none"
+            yield "node_label", what, "take a label of your own, or none"
 
 
 def _counts(request: RdmaRequest, profile: Profile) -> Found:
-    count, networks, gpus = request.count, len(request.networks), request.gpus
+    count, networks, gpus = request.rdma_count, len(request.rdma_network), request.gpus
     if profile.counts is Counts.SLOT and count is not None and count > 1:
         what = f"{count}, but with the profile {profile.name} 1 gives every NIC of the node"
-        yield "count", what, "leave it out"
+        yield "rdma_count", what, "leave it out"
     if profile.counts is Counts.NICS and networks > 1 and count not in (None, networks):
-        yield "networks", f"{networks} networks for {count} NICs", "one for all, or one for each"
-    if profile.counts is not Counts.PAIRS or request.claim_template:
+        yield "rdma_network", f"{networks} networks for {count} NICs", "one for all, or one for each"
+    if profile.counts is not Counts.PAIRS or request.rdma_claim_template:
         return
     if count is not None and gpus and count != gpus:
         what = f"{count} NICs for {gpus} GPUs: a claim pairs each GPU with a NIC"
-        yield "count", what, "make them equal, or leave this out"
+        yield "rdma_count", what, "make them equal, or leave this out"
     elif (count or gpus) > MOST_PAIRS:
-        yield "count", f"{count or gpus}, a claim has room for {MOST_PAIRS}", ""
+        yield "rdma_count", f"{count or gpus}, a claim has room for {MOST_PAIRS}", ""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.object_fields import annotations_of, labels_of
 from ringleader.kubernetes.mpijob.annotations import FAIL, ON_WORKER_FAILURE, REPLACE, RESTART
-from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.kubernetes.mpijob.status import Condition
@@ -147,7 +146,7 @@ def _other_end(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str,
 
 def _evicted(job: MPIJob, workers: Sequence[PodView]) -> list[PodView]:
     """Return the evicted workers that end the job: where nobody asked for another thing, any does."""
-    asked = job.metadata.annotations.get(ON_WORKER_FAILURE, REPLACE if is_elastic(job) else "")
+    asked = job.metadata.annotations.get(ON_WORKER_FAILURE, REPLACE if job.elastic else "")
     if asked in (REPLACE, RESTART):
         return []
     return [pod for pod in workers if pod.phase == "Failed" and pod.reason == EVICTED]

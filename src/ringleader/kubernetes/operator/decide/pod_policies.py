@@ -13,7 +13,6 @@ from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.elastic_range import elastic_range
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, LauncherCreationPolicy
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, Truth
 from ringleader.kubernetes.objects.launcher_and_workers import failure_policy, launcher_job
@@ -46,7 +45,7 @@ def create_workers(builder: DecisionBuilder) -> list[Action]:
 
 def may_launch(builder: DecisionBuilder) -> bool:
     """Say whether the workers are as far as the launcher is to wait for them."""
-    policy, elastic = builder.job.spec.launcher_creation_policy, elastic_range(builder.job)
+    policy, elastic = builder.job.spec.launcher_creation_policy, builder.job.elastic
     are_enough = elastic is not None and len(builder.pods.ready_workers) >= elastic.least
     return policy == LauncherCreationPolicy.AT_STARTUP or builder.pods.are_ready or are_enough
 

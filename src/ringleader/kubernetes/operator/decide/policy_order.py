@@ -11,7 +11,6 @@ from dataclasses import replace
 from ringleader.errors import RequestError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.object_fields import annotations_of
-from ringleader.kubernetes.mpijob.elastic_range import elastic_range
 from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
 from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
@@ -192,7 +191,7 @@ def _progress(builder: DecisionBuilder) -> None:
         if builder.explain(stuck.reason, stuck.message):
             builder.event("Warning", stuck.reason, stuck.message)
         return
-    elastic = elastic_range(builder.job)
+    elastic = builder.job.elastic
     is_running = status.is_running(builder.launcher, builder.pods, None if elastic is None else elastic.least)
     if is_running and not builder.annotations.get(restarts.CAUSE):
         status.set_running(builder)

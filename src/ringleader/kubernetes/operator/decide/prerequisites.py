@@ -19,7 +19,6 @@ from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import annotations_of, is_deleting, metadata_of, uid_of
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.objects import exec_spawn, ssh_secret
 from ringleader.kubernetes.objects.gang_scheduling import gang_of
@@ -181,7 +180,7 @@ DISCOVERY = "discover_hosts.sh"
 def write_hosts(builder: DecisionBuilder) -> list[Create | Patch]:
     """Return what makes the ConfigMap what it is to be, with the annotations that the builder changes."""
     present = builder.observed.config_map
-    running = builder.pods.ready_workers if is_elastic(builder.job) else builder.pods.running_workers
+    running = builder.pods.ready_workers if builder.job.elastic else builder.pods.running_workers
     wanted = config_map(builder.job, running, builder.settings)
     if present is None:
         return [_creation(builder, wanted)]
@@ -190,7 +189,7 @@ def write_hosts(builder: DecisionBuilder) -> list[Create | Patch]:
         gone: Object = dict.fromkeys(set(present.get("data") or {}) - set(wanted["data"]))
         patch["data"] = {**gone, **wanted["data"]}
         builder.annotations[WRITTEN] = builder.at
-        if is_elastic(builder.job):
+        if builder.job.elastic:
             text = wanted["data"][DISCOVERY].encode()
             builder.annotations[HOSTS] = blake2b(text, digest_size=8).hexdigest()
     if builder.annotations:

@@ -23,7 +23,6 @@ from ringleader.kubernetes.mpijob.annotations import (
     RESTART_LIMIT,
     number_in,
 )
-from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.status import Condition, ConditionType, Truth
 from ringleader.kubernetes.operator.decide import conditions
@@ -95,7 +94,7 @@ def restarts_whole(job: MPIJob) -> bool:
 def limit(job: MPIJob) -> int | None:
     """Return how often that may be done; ``None``: as often as it takes, as others train meanwhile."""
     asked = number_in(job.metadata.annotations, RESTART_LIMIT)
-    if asked is None and is_elastic(job):
+    if asked is None and job.elastic:
         return None
     backoff = job.spec.run_policy.backoff_limit
     return next((one for one in (asked, backoff) if one is not None), DEFAULT_LIMIT)
@@ -195,7 +194,7 @@ def _count(builder: DecisionBuilder, record: RestartRecord, cause: str, new: Seq
         what = "the job starts from its beginning"
     else:
         builder.annotations[COUNTED] = counted_now(record, new, builder.pods.all_workers)
-        if is_elastic(builder.job):
+        if builder.job.elastic:
             return  # it runs on, and its size tells of it
         what = "it is made anew" if len(new) == 1 else f"it and {len(new) - 1} more workers are made anew"
     _say_restarting(builder, f"{cause}; {what} ({number} of {limit(builder.job)})")

@@ -14,7 +14,6 @@ from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.document_faults import ROOT, Faults
-from ringleader.kubernetes.mpijob.elastic_range import is_elastic
 from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, WORKER, selector
 from ringleader.kubernetes.mpijob.parser import struct
 from ringleader.kubernetes.mpijob.serializer import fields_of
@@ -164,7 +163,7 @@ def is_running(launcher: Object | None, pods: JobPods, least: int | None = None)
 
 def note_size(builder: DecisionBuilder) -> None:
     """Put the present size into the status; a change is told once, with its reason."""
-    if not is_elastic(builder.job):
+    if not builder.job.elastic:
         return
     now, known = len(builder.pods.ready_workers), builder.status.elastic
     is_running = holds(builder.status.conditions, ConditionType.RUNNING)
