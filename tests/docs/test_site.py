@@ -134,7 +134,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
 def test_the_tutorial_for_8_gpus_works_without_gpus(tmp_path: Path) -> None:
     """Every command of the page, and its script; a variable names 8 GPUs, and the CPU computes.
 
-    `scale` measures each size once and `bench` short messages: 8 ranks share this machine's cores.
+    `scale` measures each size once and `bench` short messages: 8 ranks share the cores of this machine.
     """
     text = text_of(GPU_PAGE)
     ((_, lines),) = blocks(GPU_PAGE, "python")
@@ -146,7 +146,7 @@ def test_the_tutorial_for_8_gpus_works_without_gpus(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ON_CPU + script)
     shown = commands(GPU_PAGE)
     assert [command[1] for command in shown] == ["doctor", "run", "scale", "bench"]
-    less = {"scale": ["--repeats", "1"], "bench": ["allreduce", "-e", "64K"]}
+    less = {"scale": ["--repeats", "1", "--oversubscribe"], "bench": ["allreduce", "-e", "64K"]}
     for command in shown:
         words = [command[1], *less.get(command[1], [])]
         words += [word for word in command[2:] if word not in words]
