@@ -20,8 +20,7 @@ from ringleader.kubernetes.mpijob.model import (
     Spec,
     WorkerSpec,
 )
-from ringleader.kubernetes.mpijob.parser import check, read, request
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import check, read, request, write
 from ringleader.kubernetes.mpijob.yaml_text import documents
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "image"}]}}
