@@ -142,15 +142,15 @@ def test_who_did_not_answer_is_named():
 )
 def test_a_long_latency_is_judged_by_what_hosts_reach_with_their_best_partner(slow, verdict, hosts):
     latencies = {pair: 2e-6 for pair in combinations(HOSTS, 2)} | slow
-    (one,) = latency_results(latencies, "active.latency")
+    (one,) = latency_results(latencies)
     assert one.verdict == verdict and one.hosts == hosts
-    (one,) = latency_results(latencies, "active.latency", one_machine=True)
+    (one,) = latency_results(latencies, one_machine=True)
     assert one.verdict is Verdict.PASS
 
 
 def test_one_of_three_hosts_that_is_slow_does_not_set_the_reference():
     latencies = {("h1", "h2"): 2e-6, ("h1", "h3"): 25e-6, ("h2", "h3"): 25e-6}
-    (one,) = latency_results(latencies, "active.latency")
+    (one,) = latency_results(latencies)
     assert one.verdict is Verdict.FAIL and one.hosts == ("h3",)
     assert one.seen.startswith("half a round trip, h1 ↔ h3: 25.0 µs, h2 ↔ h3: 25.0 µs; median of 3 pairs")
 

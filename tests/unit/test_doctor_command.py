@@ -210,7 +210,10 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
         RankSpeed(rank=rank, host=f"h{rank + 1}", kernel_seconds=1e-3, kernel_runs=9) for rank in range(3)
     )
     silent = Silence(source=2, target=0, during="meeting", seconds=5.0)
-    measured = ActiveResults(hosts=("h1", "h2", "h3"), transfers=rates, silences=(silent,), ranks=ranks)
+    late = Transfer(source=1, target=2, size=8, latency=2e-6)
+    measured = ActiveResults(
+        hosts=("h1", "h2", "h3"), transfers=(*rates, late), silences=(silent,), ranks=ranks
+    )
     by_host = {f"h{number}": facts("laptop") for number in (1, 2, 3)}
     judged = judge(by_host, measured=measured)
     text = judgement_text(judged, HostsReading(facts=by_host), verbose=False, width=100)
@@ -219,6 +222,7 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
     active = judgement_document(judged)["active"]
     assert active["transfers"][0]["size"] == 1 << 20
     assert active["pair_rates"][0] == {"source": "h1", "target": "h2", "rate": 8e8}
+    assert active["pair_latencies"] == [{"source": "h2", "target": "h3", "latency": 2e-6}]
     assert [(one["host"], one["partner"]) for one in active["silences"]] == [("h3", "h1")]
     assert not judged.ok
 

@@ -78,12 +78,19 @@ def _splits(case: Case) -> list[int] | None:
     return rows if case.operation == "sendrecv" else None
 
 
-def _check_offered(case: Case, in_place: bool) -> None:
-    """Raise NotOfferedError for what Horovod's interface does not have."""
+def _offered(case: Case, in_place: bool) -> tuple[str, dict[str, Any]]:
+    """Return Horovod's name of an operation and its arguments; NotOfferedError where it has none."""
     if in_place and case.operation not in ("allreduce", "broadcast"):
         raise NotOfferedError(f"{case.operation} is not offered in place")
     if case.operation == "reducescatter" and case.redop not in ("sum", "avg"):
         raise NotOfferedError(f"reducescatter reduces by sum and avg, not by {case.redop}")
+    if case.operation in REDUCING:
+        return case.operation, {"op": REDUCTIONS[case.redop]}
+    if case.operation == "broadcast":
+        return case.operation, {"root_rank": case.root}
+    if case.operation in ("alltoall", "sendrecv"):
+        return "alltoall", {"splits": _splits(case)}
+    return case.operation, {}
 
 
 class TorchEngine:
@@ -98,15 +105,8 @@ class TorchEngine:
 
     def prepare(self, case: Case, send: Memory, receive: Memory, *, in_place: bool) -> Call:
         """See `Implementation`."""
-        _check_offered(case, in_place)
+        name, arguments = _offered(case, in_place)
         tensor = (receive if in_place else send).tensor(case.dtype, 0, case.sent_bytes)
-        name, arguments = case.operation, dict[str, Any]()
-        if name in REDUCING:
-            arguments = {"op": REDUCTIONS[case.redop]}
-        elif name == "broadcast":
-            arguments = {"root_rank": case.root}
-        elif name in ("alltoall", "sendrecv"):
-            name, arguments = "alltoall", {"splits": _splits(case)}
         function = getattr(self._hvd, f"{name}_" if in_place else name)
         return Call(
             run=lambda: function(tensor, **arguments),
@@ -140,7 +140,7 @@ class NumpyEngine:
         """See `Implementation`."""
         from ringleader.adapters.process_sets import global_process_set as everyone
 
-        _check_offered(case, in_place)
+        name, arguments = _offered(case, in_place)
         array = (receive if in_place else send).array(case.dtype, 0, case.sent_bytes)
         if case.dtype == "bfloat16":
             try:
@@ -148,13 +148,6 @@ class NumpyEngine:
             except ImportError:
                 raise NotOfferedError("NumPy has bfloat16 with the package ml_dtypes only") from None
             array = array.view(ml_dtypes.bfloat16)
-        name, arguments = case.operation, tuple[Any, ...]()
-        if name in REDUCING:
-            arguments = (REDUCTIONS[case.redop],)
-        elif name == "broadcast":
-            arguments = (case.root,)
-        elif name in ("alltoall", "sendrecv"):
-            name, arguments = "alltoall", (_splits(case),)
         kind = getattr(self._kinds, f"{name}_in_place" if in_place else name)
 
         def result(got: Any) -> Array:
@@ -163,7 +156,7 @@ class NumpyEngine:
             return found
 
         return Call(
-            run=lambda: kind.run(array, None, everyone, *arguments),
+            run=lambda: kind.run(array, None, everyone, *arguments.values()),
             result=result,
             note=SENDRECV_NOTE if case.operation == "sendrecv" else "",
         )

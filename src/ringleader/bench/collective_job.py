@@ -14,6 +14,7 @@ from ringleader.bench.measurement_job import Finished, Launcher, rank_program_jo
 from ringleader.dataclass_json import from_document
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.check_result import listed
 from ringleader.fabric.port_selection import line_rate
 from ringleader.launch.launch_job import launch as launch_job
 from ringleader.launch.outcome import Outcome
@@ -162,7 +163,6 @@ def _stuck_words(stuck: Mapping[int, Mapping[str, Any]], ranks: int, finished: F
         return ""
     furthest = max(stuck.values(), key=lambda one: int(one["step"]))
     behind = [rank for rank in range(ranks) if rank not in stuck or stuck[rank]["step"] < furthest["step"]]
-    who = ", ".join(f"rank {rank}{_host_of(rank, finished)}" for rank in behind[:8])
-    more = f" and {len(behind) - 8} more" if len(behind) > 8 else ""
-    late = f"; not there: {who}{more}" if behind else ""
+    who = listed((f"rank {rank}{_host_of(rank, finished)}" for rank in behind), 8)
+    late = f"; not there: {who}" if behind else ""
     return f"{furthest['what']}: not done after {furthest['seconds']:.0f} s{late}"

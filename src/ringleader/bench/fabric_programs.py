@@ -190,10 +190,10 @@ def _listens(process: subprocess.Popen[bytes], port: int, seconds: float) -> boo
     return False
 
 
-def _listening_ports(root: Path = Path("/")) -> set[int]:
+def _listening_ports() -> set[int]:
     found = set()
     for name in ("tcp", "tcp6"):
-        for line in text(root / "proc/self/net" / name).splitlines()[1:]:
+        for line in text(Path("/proc/self/net") / name).splitlines()[1:]:
             words = line.split()
             if len(words) > 3 and words[3] == _LISTENING:
                 found.add(int(words[1].rpartition(":")[2], 16))

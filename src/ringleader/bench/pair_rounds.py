@@ -66,12 +66,12 @@ def neighbours(hosts: int, *, most: int) -> tuple[Round, ...]:
     return packed(sorted(ring)[:most])
 
 
-def rank_rounds(hosts: Sequence[int], *, seed: int = 0) -> tuple[Round, ...]:
+def rank_rounds(hosts: Sequence[int]) -> tuple[Round, ...]:
     """Return the rounds of ranks: all pairs, or of many ranks two partners for each.
 
     ``hosts[n]`` is the number of the n-th rank's host. Each host has one pair at a time.
     """
-    rounds = first_rounds(len(hosts), seed=seed)
+    rounds = first_rounds(len(hosts))
     if len(set(hosts)) == len(hosts):
         return rounds
     return packed((pair for one in rounds for pair in one), host_of=hosts)

@@ -13,6 +13,7 @@ that a step costs Python little.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -84,7 +85,7 @@ class PairSweep:
     def __init__(self, peer: Peer, plan: PairPlan, memory: Buffers, *, leads: bool) -> None:
         """``memory``: of ``buffers``; where the partner stays silent, it may not be used again."""
         self._peer, self._plan, self._memory, self._leads = peer, plan, memory, leads
-        self._clock = peer.clock
+        self._clock = time.monotonic
 
     # --- the leader ---------------------------------------------------------------------------------------
 

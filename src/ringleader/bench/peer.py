@@ -25,7 +25,6 @@ LOOKS = 50
 END_SECONDS = 5.0
 """In which the last messages leave."""
 
-Clock = Callable[[], float]
 _abandoned: list[Any] = []
 """Requests that were given up, with their buffers: MPI may still write to them until the process ends."""
 
@@ -42,13 +41,11 @@ class SilentPartnerError(Exception):
 class Peer:
     """One partner of this rank in one turn. All methods that wait raise SilentPartnerError."""
 
-    def __init__(
-        self, world: Any, partner: int, turn: int, deadline: float, *, clock: Clock = time.monotonic
-    ) -> None:
-        """``world``: an mpi4py communicator, in which ``partner`` counts; ``deadline``: by ``clock``."""
+    def __init__(self, world: Any, partner: int, turn: int, deadline: float) -> None:
+        """``world``: an mpi4py communicator, in which ``partner`` counts; ``deadline``: monotonic."""
         from mpi4py import MPI
 
-        self.mpi, self.world, self.clock = MPI, world, clock
+        self.mpi, self.world = MPI, world
         self.partner, self.turn, self.deadline = partner, turn, deadline
 
     def tag(self, kind: int) -> int:
@@ -92,9 +89,9 @@ class Peer:
         for _ in range(LOOKS):
             if test():
                 return
-        began = self.clock()
+        began = time.monotonic()
         while not test():
-            waited = self.clock() - began
+            waited = time.monotonic() - began
             if began + waited >= self.deadline:
                 abandon(*kept)
                 raise SilentPartnerError(self.partner, during, waited)

@@ -78,18 +78,26 @@ class RankSpeed:
     """Why no GPU was measured."""
 
 
+def times_of(run: Callable[[], object], seconds: float, clock: Clock, least: int = LEAST_RUNS) -> list[float]:
+    """Return the seconds of each run, ``least`` or more, for about so long.
+
+    One before them does not count: threads of a library start there, and CUDA.
+    """
+    run()
+    times: list[float] = []
+    until = clock() + seconds
+    while len(times) < least or clock() < until:
+        began = clock()
+        run()
+        times.append(clock() - began)
+    return times
+
+
 def kernel_times(seconds: float, *, clock: Clock = time.perf_counter) -> tuple[float, ...]:
     """Return the seconds of each run of the kernel, a float32 matrix product, for about so long."""
     left = numpy.full((KERNEL, KERNEL), 1.0 / KERNEL, dtype=numpy.float32)
     right, product = left.copy(), numpy.empty_like(left)
-    numpy.matmul(left, right, out=product)  # threads of the library start here
-    times: list[float] = []
-    until = clock() + seconds
-    while len(times) < LEAST_RUNS or clock() < until:
-        began = clock()
-        numpy.matmul(left, right, out=product)
-        times.append(clock() - began)
-    return tuple(times)
+    return tuple(times_of(lambda: numpy.matmul(left, right, out=product), seconds, clock))
 
 
 def copy_rate(seconds: float, *, size: int, clock: Clock = time.perf_counter) -> float | None:
@@ -102,13 +110,7 @@ def copy_rate(seconds: float, *, size: int, clock: Clock = time.perf_counter) ->
         target = numpy.zeros(size, dtype=numpy.uint8)  # pages are there only after a write
     except MemoryError:
         return None
-    numpy.copyto(target, source)
-    times: list[float] = []
-    until = clock() + seconds
-    while len(times) < 3 or clock() < until:
-        began = clock()
-        numpy.copyto(target, source)
-        times.append(clock() - began)
+    times = times_of(lambda: numpy.copyto(target, source), seconds, clock, least=3)
     return 2 * size / statistics.median(times)
 
 
@@ -139,9 +141,7 @@ def _available(meminfo: str) -> int | None:
     return None
 
 
-def gpu_copies(
-    seconds: float, *, devices: Sequence[str], clock: Clock = time.perf_counter
-) -> tuple[GpuCopy, ...]:
+def gpu_copies(seconds: float, *, devices: Sequence[str]) -> tuple[GpuCopy, ...]:
     """Return the copies between pinned memory and each GPU that PyTorch sees.
 
     ``devices``: ids of the GPUs that this rank may use, as CUDA_VISIBLE_DEVICES has them.
@@ -163,8 +163,8 @@ def gpu_copies(
             GpuCopy(
                 device=_number(devices, index),
                 name=torch.cuda.get_device_name(index),
-                to_gpu=_gpu_rate(torch, device, host, index, seconds, clock),
-                from_gpu=_gpu_rate(torch, host, device, index, seconds, clock),
+                to_gpu=_gpu_rate(torch, device, host, index, seconds),
+                from_gpu=_gpu_rate(torch, host, device, index, seconds),
             )
         )
     return tuple(found)
@@ -176,19 +176,14 @@ def _number(devices: Sequence[str], index: int) -> int:
     return int(name) if name.isdigit() else index
 
 
-def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float, clock: Clock) -> float:
+def _gpu_rate(torch: Any, target: Any, source: Any, index: int, seconds: float) -> float:
     """Bytes per second of ``target.copy_(source)``; of several copies the median."""
-    times: list[float] = []
-    until = float("inf")
-    while len(times) < LEAST_RUNS or clock() < until:
-        torch.cuda.synchronize(index)
-        began = clock()
+
+    def copy() -> None:
         target.copy_(source, non_blocking=True)
         torch.cuda.synchronize(index)
-        times.append(clock() - began)
-        if len(times) == 1:  # the first one also sets CUDA up
-            until = clock() + seconds
-    return GPU_BYTES / statistics.median(times[1:])
+
+    return GPU_BYTES / statistics.median(times_of(copy, seconds, time.perf_counter))
 
 
 def main() -> None:

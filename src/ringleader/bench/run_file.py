@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,11 @@ def faults_of_name(name: str) -> list[Fault]:
         return []
     hint = "use a plain name; --output is the directory it is put in"
     return [Fault(where="--name", what=f"{name!r} is not a directory name", hint=hint)]
+
+
+def name_of_now(measured: str) -> str:
+    """Return the name of a run that was given none: what is measured, and the time."""
+    return f"{measured}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
 
 
 def read(path: Path) -> Run:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ringleader.bench import measurement_job
 from ringleader.bench.measurement_job import Launcher, on_each_host, rank_program_job
-from ringleader.bench.pair_answers import ProgramError, rates_of
+from ringleader.bench.pair_answers import ProgramError, latencies_of, rates_of
 from ringleader.bench.pair_measurement import Measured, PairRequest, measure
 from ringleader.bench.pair_rounds import Pair, Round, first_rounds, neighbours, packed, second_rounds
 from ringleader.bench.program_commands import runs_of
@@ -96,6 +96,10 @@ class ActiveResults:
     def best_rates(self) -> dict[tuple[str, str], float]:
         """Return (source, target) → bits per second, the best of all passes: a bad link is slow in each."""
         return rates_of(self.hosts, [one for one in self.transfers if one.size > SIZES[0]])
+
+    def lowest_latencies(self) -> dict[tuple[str, str], float]:
+        """Return each pair once → seconds of half a round trip of the smallest message, the lowest of all."""
+        return latencies_of(self.hosts, [one for one in self.transfers if one.size == SIZES[0]])
 
 
 def measure_hosts(

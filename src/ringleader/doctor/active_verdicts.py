@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from ringleader.bench.pair_answers import latencies_of, rates_of
 from ringleader.bench.rank_speed import GpuCopy, RankSpeed
-from ringleader.doctor.active_tests import SIZES, ActiveResults, ProgramPairs
+from ringleader.doctor.active_tests import ActiveResults, ProgramPairs
 from ringleader.fabric.active.link_results import MESSAGES, latency_results, link_results
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, Verdict, failed, named, passed, skipped, warned
 from ringleader.fabric.rate_text import bit_rate, byte_rate
 from ringleader.measurements.point_to_point import Silence, Transfer
 
@@ -35,33 +35,29 @@ LEAST_DEVIATION = 0.02
 def judge(results: ActiveResults, *, expected_rate: float | None = None) -> tuple[CheckResult, ...]:
     """Return the verdicts. ``expected_rate``: bits per second that each link should have."""
     rates = results.best_rates()
-    small = [one for one in results.transfers if one.size == SIZES[0]]
-    found = [
-        *_answers(results, rates),
-        *_rate(results, rates, expected_rate),
+    latencies = latency_results(results.lowest_latencies(), one_machine=results.one_machine)
+    return (
+        *named("active.answer", _answers(results, rates)),
+        *named("active.rate", _rate(results, rates, expected_rate)),
         *link_results(rates),
-        *latency_results(
-            latencies_of(results.hosts, small), "active.latency", one_machine=results.one_machine
-        ),
-        *_ranks(results),
-        *_gpus(results.ranks),
-        *_programs(results),
-    ]
-    return tuple(found)
+        *named("active.latency", latencies),
+        *named("active.compute", _computing(results)),
+        *named("active.memory", _copying(results)),
+        *named("active.gpu", _gpus(results.ranks)),
+        *(one for check in (RATE, LATENCY, GPU_RATE) for one in named(check, _programs(results, check))),
+    )
 
 
 def _answers(results: ActiveResults, rates: Mapping[tuple[str, str], float]) -> Iterable[CheckResult]:
     """Who did not answer, and a job that did not end well."""
-    check, pairs = "active.answer", dict[frozenset[int], list[Silence]]()
+    pairs: dict[frozenset[int], list[Silence]] = {}
     for one in (*results.silences, *(one for pair in results.programs for one in pair.run.silences)):
         pairs.setdefault(frozenset((one.source, one.target)), []).append(one)
     names = results.hosts
     for waits in pairs.values():
         host, partner = names[waits[0].source], names[waits[0].target]
-        yield CheckResult(
-            id=check,
-            verdict=Verdict.FAIL,
-            seen="; ".join(
+        yield failed(
+            "; ".join(
                 f"{names[one.source]} waited {one.seconds:.1f} s for {names[one.target]} ({one.during})"
                 for one in waits
             ),
@@ -71,39 +67,35 @@ def _answers(results: ActiveResults, rates: Mapping[tuple[str, str], float]) -> 
             hosts=(host, partner),
         )
     if results.failure:
-        seen = f"the measurement did not end well: {results.failure}"
-        yield CheckResult(id=check, verdict=Verdict.FAIL, seen=seen, remedy="mend that first")
+        yield failed(f"the measurement did not end well: {results.failure}", remedy="mend that first")
     if not pairs and not results.failure:
         if count := len({frozenset(pair) for pair in rates}):
-            seen = f"both hosts of each of {count} pairs answered" if count > 1 else "both hosts answered"
-            yield CheckResult(id=check, verdict=Verdict.PASS, seen=seen)
+            yield passed(
+                f"both hosts of each of {count} pairs answered" if count > 1 else "both hosts answered"
+            )
         else:
-            yield CheckResult(id=check, verdict=Verdict.SKIP, seen="one host has nobody to talk to")
+            yield skipped("one host has nobody to talk to")
 
 
 def _rate(
     results: ActiveResults, rates: Mapping[tuple[str, str], float], expected: float | None
 ) -> Iterable[CheckResult]:
     """All rates against the one that the links should have."""
-    check = "active.rate"
     if not rates:
-        yield CheckResult(id=check, verdict=Verdict.SKIP, seen="no rate between hosts was measured")
+        yield skipped("no rate between hosts was measured")
         return
     median = statistics.median(rates.values())
     seen = f"{bit_rate(*rates.values())}, median {bit_rate(median)}, by {MESSAGES}"
     seen += f" ({results.mpi})" if results.mpi else ""
     if expected is None:
-        what = "no rate of the links is given to compare with"
-        yield CheckResult(id=check, verdict=Verdict.PASS, seen=seen, expected=what)
+        yield passed(seen, expected="no rate of the links is given to compare with")
         return
     least = EXPECTED_PART * expected
     slow = {pair: rate for pair, rate in rates.items() if rate < least}
     if slow:
         seen = f"{len(slow)} of {len(rates)} directed pairs: {bit_rate(*slow.values())}; all: {seen}"
-    yield CheckResult(
-        id=check,
-        verdict=Verdict.FAIL if slow else Verdict.PASS,
-        seen=seen,
+    yield (failed if slow else passed)(
+        seen,
         expected=f"at least {bit_rate(least)}: {100 * EXPECTED_PART:.0f} % of {bit_rate(expected)}",
         remedy="see which wire the ranks use, and the rate of the NICs' links" if slow else "",
         hosts=tuple(dict.fromkeys(host for pair in slow for host in pair)),
@@ -113,21 +105,19 @@ def _rate(
 # --- perftest and ucx_perftest ----------------------------------------------------------------------------
 
 
-def _programs(results: ActiveResults) -> Iterable[CheckResult]:
-    """Yield rates, judged like those of messages, and latencies; else why there are none."""
-    for check in (RATE, LATENCY, GPU_RATE):
-        found = [one for pairs in results.programs for one in _of_program(results, pairs, check)]
-        yield from found
-        wanted = "cuda" if check == GPU_RATE else "host"
-        reasons: dict[str, tuple[str, ...]] = {}
-        for note in results.notes:
-            if note.memory == wanted:
-                reasons[note.reason] = (*reasons.get(note.reason, ()), *note.hosts)
-        if not found:
-            what = "no program measured from memory of GPUs"
-            what = what if check == GPU_RATE else "perftest and ucx_perftest were not run"
-            for why, hosts in reasons.items() or [(what, ())]:
-                yield CheckResult(id=check, verdict=Verdict.SKIP, seen=why, hosts=hosts)
+def _programs(results: ActiveResults, check: str) -> Iterable[CheckResult]:
+    """Yield rates, judged like those of messages, or latencies; else why there are none."""
+    found = [one for pairs in results.programs for one in _of_program(results, pairs, check)]
+    yield from found
+    wanted, what = "host", "perftest and ucx_perftest were not run"
+    if check == GPU_RATE:
+        wanted, what = "cuda", "no program measured from memory of GPUs"
+    reasons: dict[str, tuple[str, ...]] = {}
+    for note in results.notes:
+        if note.memory == wanted:
+            reasons[note.reason] = (*reasons.get(note.reason, ()), *note.hosts)
+    for why, hosts in () if found else reasons.items() or [(what, ())]:
+        yield skipped(why, hosts=hosts)
 
 
 def _of_program(results: ActiveResults, pairs: ProgramPairs, check: str) -> Iterable[CheckResult]:
@@ -144,10 +134,10 @@ def _of_program(results: ActiveResults, pairs: ProgramPairs, check: str) -> Iter
     names, transfers = _ports(results, pairs)
     made: Iterable[CheckResult] = ()
     if check == LATENCY and (latencies := latencies_of(names, transfers)):
-        made = latency_results(latencies, check, one_machine=results.one_machine)
+        made = latency_results(latencies, one_machine=results.one_machine)
     elif check != LATENCY and (rates := rates_of(names, transfers)):
         # What fewer than 3 or 4 hosts cannot tell is said of the messages.
-        made = (one for one in link_results(rates, ids=lambda id: check) if one.verdict is not Verdict.SKIP)
+        made = (one for one in link_results(rates) if one.verdict is not Verdict.SKIP)
     host_of = {name: results.hosts[at % len(results.hosts)] for at, name in enumerate(names)}
     for one in made:
         hosts = tuple(dict.fromkeys(host_of[name] for name in one.hosts))
@@ -155,10 +145,8 @@ def _of_program(results: ActiveResults, pairs: ProgramPairs, check: str) -> Iter
     for error in pairs.errors:
         if error.test == program.split()[-1]:
             ends = results.hosts[error.source], results.hosts[error.target]
-            yield CheckResult(
-                id=check,
-                verdict=Verdict.FAIL,
-                seen=f"{title} from {' to '.join(ends)}: {error.why}",
+            yield failed(
+                f"{title} from {' to '.join(ends)}: {error.why}",
                 remedy="run the two by hand; see whether both ports are in one fabric, the same RoCE version "
                 "and partition, and whether a firewall lets its TCP port pass",
                 subject=" → ".join(ends),
@@ -219,21 +207,21 @@ def slow_among(values: Mapping[int, float]) -> tuple[Slow, ...]:
     return tuple(sorted(slow, key=lambda one: -one.ratio))
 
 
-def _ranks(results: ActiveResults) -> Iterable[CheckResult]:
-    """Yield the verdicts on ranks among each other."""
-    yield from _stragglers(
+def _computing(results: ActiveResults) -> Iterable[CheckResult]:
+    return _stragglers(
         results,
         {one.rank: one.kernel_seconds for one in results.ranks},
-        check="active.compute",
         what="time of a fixed matrix product",
         text=lambda seconds: f"{seconds * 1e3:.3g} ms",
         remedy="look for other processes on the host, a thermal or power limit, an unequal binding of ranks "
         "to cores, or fewer cores than the others have",
     )
-    yield from _stragglers(
+
+
+def _copying(results: ActiveResults) -> Iterable[CheckResult]:
+    return _stragglers(
         results,
         {one.rank: 1 / one.copy_rate for one in results.ranks if one.copy_rate},
-        check="active.memory",
         what="copy of memory",
         text=lambda inverse: byte_rate(1 / inverse),
         remedy="look for missing memory modules, memory of another NUMA node, or other processes on the host",
@@ -244,32 +232,29 @@ def _stragglers(
     results: ActiveResults,
     values: Mapping[int, float],
     *,
-    check: str,
     what: str,
     text: Callable[[float], str],
     remedy: str,
 ) -> Iterable[CheckResult]:
     """``values``: rank → what is larger for slower ranks; ``text`` writes one of them."""
     if not values:
-        yield CheckResult(id=check, verdict=Verdict.SKIP, seen=f"{what}: not measured")
+        yield skipped(f"{what}: not measured")
         return
     median = statistics.median(values.values())
     best, worst = min(values.values()), max(values.values())
     span = f"{what}, {len(values)} ranks: median {text(median)}, best {text(best)}, worst {text(worst)}"
     if len(values) == 1:
-        yield CheckResult(id=check, verdict=Verdict.PASS, seen=f"{what}: {text(median)}")
+        yield passed(f"{what}: {text(median)}")
         return
     if results.one_machine or len(values) < LEAST_RANKS:
         why = "all hosts share one machine's cores" if results.one_machine else "two ranks have no majority"
-        yield CheckResult(id=check, verdict=Verdict.SKIP, seen=f"{span}; not judged: {why}")
+        yield skipped(f"{span}; not judged: {why}")
         return
     hosts = {one.rank: one.host for one in results.ranks}
     slow = slow_among(values)
     for one in slow:
-        yield CheckResult(
-            id=check,
-            verdict=Verdict.FAIL if one.ratio >= FAR_RATIO else Verdict.WARN,
-            seen=f"{what}: rank {one.index} on {hosts[one.index]} has {text(one.value)}, "
+        yield (failed if one.ratio >= FAR_RATIO else warned)(
+            f"{what}: rank {one.index} on {hosts[one.index]} has {text(one.value)}, "
             f"{one.ratio:.2f} times as slow as the median of {len(values)} ranks, {text(median)}",
             expected=f"less than {RATIO} times the median",
             remedy=remedy,
@@ -277,20 +262,20 @@ def _stragglers(
             hosts=(hosts[one.index],),
         )
     if not slow:
-        yield CheckResult(id=check, verdict=Verdict.PASS, seen=span)
+        yield passed(span)
 
 
 def _gpus(ranks: Iterable[RankSpeed]) -> Iterable[CheckResult]:
     """Copies between GPUs and their hosts: each GPU among those of its model, each direction by itself."""
-    check, models = "active.gpu", dict[str, list[tuple[RankSpeed, GpuCopy]]]()
+    models: dict[str, list[tuple[RankSpeed, GpuCopy]]] = {}
     notes = {one.gpu_note: one.host for one in ranks if one.gpu_note}
     for why, host in notes.items():
-        yield CheckResult(id=check, verdict=Verdict.SKIP, seen=f"{host}: {why}", hosts=(host,))
+        yield skipped(f"{host}: {why}", hosts=(host,))
     for rank in ranks:
         for gpu in rank.gpus:
             models.setdefault(gpu.name, []).append((rank, gpu))
     if not models and not notes:
-        yield CheckResult(id=check, verdict=Verdict.SKIP, seen="no host has a GPU that ranks see")
+        yield skipped("no host has a GPU that ranks see")
     for model, copies in models.items():
         named = f" of {model}" if len(models) > 1 else ""
         found = [
@@ -302,8 +287,7 @@ def _gpus(ranks: Iterable[RankSpeed]) -> Iterable[CheckResult]:
         if not found:
             to_gpu, from_gpu = [gpu.to_gpu for _, gpu in copies], [gpu.from_gpu for _, gpu in copies]
             count = f"{len(copies)} GPU{'s' * (len(copies) > 1)}{f' ({model})' if named else ''}"
-            seen = f"{count}: to the GPU {byte_rate(*to_gpu)}, from it {byte_rate(*from_gpu)}"
-            yield CheckResult(id=check, verdict=Verdict.PASS, seen=seen)
+            yield passed(f"{count}: to the GPU {byte_rate(*to_gpu)}, from it {byte_rate(*from_gpu)}")
 
 
 def _slow_gpus(
@@ -312,10 +296,8 @@ def _slow_gpus(
     median = statistics.median(rates)
     for one in slow_among({number: 1 / rate for number, rate in enumerate(rates) if rate > 0}):
         (rank, gpu), rate = copies[one.index], rates[one.index]
-        yield CheckResult(
-            id="active.gpu",
-            verdict=Verdict.WARN if median < FAR_RATIO * rate else Verdict.FAIL,
-            seen=f"GPU {gpu.device} of {rank.host}: {byte_rate(rate)} {word}; median of all GPUs{model} "
+        yield (warned if median < FAR_RATIO * rate else failed)(
+            f"GPU {gpu.device} of {rank.host}: {byte_rate(rate)} {word}; median of all GPUs{model} "
             f"{byte_rate(median)}",
             expected=f"at least {byte_rate(median / RATIO)}",
             remedy="look at the PCIe link of the GPU (width, generation) and at its NUMA node",

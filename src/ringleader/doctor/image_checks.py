@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from ringleader.doctor.image_facts import Facts, Module
-from ringleader.fabric.check_result import CheckResult, failed, passed, skipped, warned
+from ringleader.fabric.check_result import CheckResult, failed, listed, passed, skipped, warned
 from ringleader.fabric.checks.check import Found, results_of
 from ringleader.fabric.checks.host import ENOUGH_LOCKED_MEMORY
 
@@ -200,9 +200,9 @@ def _linked(facts: Facts) -> CheckResult:
     faults = [text for file, text in lost.items() if not _is_optional(file)]
     count = f"{facts.looked_at} looked at"
     if faults:
-        return failed(f"{_some(faults)} not found ({count})", remedy="install what they need")
+        return failed(f"{listed(faults, comma='; ')} not found ({count})", remedy="install what they need")
     if lost:
-        return warned(f"plug-ins that will not load: {_some(list(lost.values()))} not found ({count})")
+        return warned(f"plug-ins that will not load: {listed(lost.values(), comma='; ')} not found ({count})")
     driver = any(len(lacks[file]) < len(names) for file, names in facts.missing.items())
     return passed(f"{count}, nothing missing" + (" but the host's driver" if driver else ""))
 
@@ -210,11 +210,6 @@ def _linked(facts: Facts) -> CheckResult:
 def _is_optional(file: str) -> bool:
     """Say whether a library is loaded only where what it needs is there, as plug-ins are."""
     return any(part in file for part in ("/openmpi", "/ucx/", "/nvidia/", "/libibverbs/"))
-
-
-def _some(texts: list[str], most: int = 4) -> str:
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return "; ".join(texts[:most]) + more
 
 
 # --- who runs, and what is left in the image --------------------------------------------------------------

@@ -243,14 +243,13 @@ def _two_ranks(checks: ImportChecks, ssh: tuple[str, ...] | None, *program: str)
 def _why(said: Answer, seconds: float) -> str:
     if said.code is None:
         return f"it did not end within {seconds:.0f} s"
-    lines = [line.strip() for line in f"{said.out}\n{said.err}".splitlines() if line.strip()]
-    return _joined(f"it ended with {said.code}", "\n".join(lines))
+    return _joined(f"it ended with {said.code}", f"{said.out}\n{said.err}")
 
 
 def _log(directory: Path) -> str:
     return (directory / "log").read_text(errors="replace")
 
 
-def _joined(what: str, text: str, most: int = 6) -> str:
+def _joined(what: str, text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "; ".join([what, *lines[-most:]])
+    return "; ".join([what, *lines[-6:]])

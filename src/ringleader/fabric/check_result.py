@@ -65,6 +65,11 @@ skipped = partial(CheckResult, verdict=Verdict.SKIP)
 """Return that it could not be judged, with the reason."""
 
 
+def named(id: str, results: Iterable[CheckResult]) -> list[CheckResult]:
+    """Return results as those of one check."""
+    return [replace(one, id=id) for one in results]
+
+
 def unless(
     bad: Iterable[CheckResult], well: str, *, known: object = True, unknown: str = ""
 ) -> list[CheckResult]:
@@ -81,8 +86,8 @@ def together(bad: Iterable[CheckResult], count: int) -> list[CheckResult]:
     return found
 
 
-def listed(words: Iterable[object], most: int = 4) -> str:
+def listed(words: Iterable[object], most: int = 4, comma: str = ", ") -> str:
     """Return ``h1, h2, h3, h4 and 3 more``: words with commas, and the number of those left out."""
     texts = [str(word) for word in words]
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
+    return comma.join(texts[:most]) + more

@@ -471,10 +471,6 @@ class HostFacts:
         """Return the PCI device of an address; ``None`` where it is not known."""
         return next((one for one in self.pci_devices if one.address == address), None)
 
-    def net_device(self, name: str) -> NetDevice | None:
-        """Return the network interface of a name; ``None`` where it is not in this network namespace."""
-        return next((one for one in self.net_devices if one.name == name), None)
-
     def library(self, name: str) -> Library | None:
         """Return the library of a name (``libibverbs.so.1``); ``None`` where nobody looked for it."""
         return next((one for one in self.libraries if one.name == name), None)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, fields
 
 from ringleader.confidence_interval import compare_independent
 from ringleader.errors import RequestError
+from ringleader.fabric.check_result import listed
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.metrics import ComparableRate, Spread
-from ringleader.report.number_format import NONE, at_most, percent, plural, seconds, thousands
+from ringleader.report.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import Table, host_details
 from ringleader.scaling import Context, HostContext
 
@@ -171,7 +172,7 @@ def _headline(after: str, before: str, matches: Sequence[Match]) -> str:
     for word in ("faster", "slower"):
         those = [match for match in decided if match.verdict == word]
         if those:
-            sizes = at_most([f"{match.name} ({percent(match.ratio)} of its rate)" for match in those], 4)
+            sizes = listed([f"{match.name} ({percent(match.ratio)} of its rate)" for match in those], 4)
             parts.append(f"{word} at {sizes}")
     rest = len(matches) - len(decided)
     tail = f"; at {plural(rest, 'other size')} no difference shows" if rest else ""
@@ -227,7 +228,7 @@ def notes(result: Comparison) -> list[str]:
         found.append(f"{LONGEST} of {len(result.matches)} numbers are shown; JSON has all of them.")
     for name, only in ((result.before, result.only_before), (result.after, result.only_after)):
         if only:
-            found.append(f"Only {name} has {at_most(list(only), 6)}.")
+            found.append(f"Only {name} has {listed(only, 6)}.")
     if not result.differences:
         found.append("Nothing that is known of their contexts differs.")
     return found

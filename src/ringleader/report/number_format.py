@@ -60,12 +60,6 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def at_most(words: list[str], most: int) -> str:
-    """Return the first words of a list, and how many more there are: ``a, b and 3 more``."""
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more
-
-
 def gigabytes(rate: float) -> str:
     """Bytes per second in GB/s, three significant digits down to 0.0001: ``12.5``, ``0.0512``."""
     value = rate / 1e9

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.check_result import listed
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
-from ringleader.report.number_format import NONE, at_most, gigabytes, percent, plural, seconds, shown, span
+from ringleader.report.number_format import NONE, gigabytes, percent, plural, seconds, shown, span
 from ringleader.report.summary import (
     ONE_MACHINE,
     Summary,
@@ -196,7 +197,7 @@ def _findings(run: PointToPointRun, rated: SizeOfPairs, slow: Sequence[Transfer]
     if not slow:
         text = f"No pair is below {percent(SLOW)} of the median rate at {size}."
         return [text] if rated.pairs > 1 else []
-    names = at_most([f"{run.pair_name(t)} {percent(rate_of(t) / median)}" for t in slow], NAMED)
+    names = listed([f"{run.pair_name(t)} {percent(rate_of(t) / median)}" for t in slow], NAMED)
     found = [f"Slow, in parts of the median rate at {size}: {names}."]
     ends = [{run.places[t.source].host, run.places[t.target].host} for t in slow]
     common = set.intersection(*ends)
@@ -213,7 +214,7 @@ def _cautions(run: PointToPointRun) -> list[str]:
         for one in run.silences
     ]
     if silent:
-        found.append(f"No message arrived in time: {at_most(silent, NAMED)}.")
+        found.append(f"No message arrived in time: {listed(silent, NAMED)}.")
     found += [f"Not measured: {note}." for note in run.notes]
     return [*found, ONE_MACHINE] if run.context.one_machine else found
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ringleader.errors import RequestError
+from ringleader.fabric.check_result import listed
 from ringleader.report.compare import Comparison, Match
 from ringleader.report.number_format import plural
 
@@ -102,9 +103,8 @@ def _missing(result: Comparison) -> str:
     """Say which numbers of the baseline the run lacks."""
     names = result.only_before
     count = f"{len(names)} of {plural(len(names) + len(result.matches), 'number')} of {result.before}"
-    more = f" and {len(names) - FEW} more" if len(names) > FEW else ""
     verb = "is" if len(names) == 1 else "are"
-    return f"{count} {verb} missing: {'; '.join(names[:FEW])}{more}"
+    return f"{count} {verb} missing: {listed(names, FEW, '; ')}"
 
 
 def _lines(result: Comparison, matches: Sequence[Match], what: Callable[[Match], str]) -> list[str]:

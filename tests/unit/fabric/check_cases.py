@@ -10,6 +10,8 @@ from typing import Any
 from tests.fabric_hosts import facts
 
 from ringleader.fabric.byte_size import MIB
+from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.checks import HOST_CHECKS
 from ringleader.fabric.checks.quantities import GIB
 from ringleader.fabric.facts import (
     ControlGroup,
@@ -52,6 +54,12 @@ SOFTWARE = Software(
     mpis=(MpiFacts(family="Open MPI", version="5.0.8", mpirun="/usr/bin/mpirun", built_with={"ucx": True}),),
     nccl=(Library(name="libnccl.so.2", path="/venv/libnccl.so.2", version="2.27.3", source="wheel"),),
 )
+
+
+def worst(id: str, host: HostFacts) -> CheckResult:
+    """Return the worst result of a check."""
+    check = next(one for one in HOST_CHECKS if one.id == id)
+    return min(check.results(host), key=lambda one: list(Verdict).index(one.verdict))
 
 
 def _complete(name: str, *providers: str) -> HostFacts:

@@ -7,25 +7,17 @@ from typing import Any
 
 import pytest
 from tests.fabric_hosts import facts
-from tests.unit.fabric.check_cases import efa, environment, gpu, hgx, limit, nccl, pod, port, process
+from tests.unit.fabric.check_cases import efa, environment, gpu, hgx, limit, nccl, pod, port, process, worst
 
 from ringleader.fabric.byte_size import MIB
-from ringleader.fabric.check_result import CheckResult
-from ringleader.fabric.checks import HOST_CHECKS, judge_host
+from ringleader.fabric.checks import judge_host
 from ringleader.fabric.checks.rdma import SATURATED
-from ringleader.fabric.facts import UNLIMITED, DeviceFile, Gid, HostFacts, Limit
+from ringleader.fabric.facts import UNLIMITED, DeviceFile, Gid, Limit
 from ringleader.fabric.nccl_name_list import matches
 from ringleader.fabric.port_selection import select_ports
 from ringleader.fabric.settings.recommended_settings import recommend
 
 replace = dataclasses.replace
-BY_ID = {one.id: one for one in HOST_CHECKS}
-
-
-def worst(id: str, host: HostFacts) -> CheckResult:
-    """Return the worst verdict of a check."""
-    order = ("fail", "warn", "skip", "pass")
-    return min(BY_ID[id].results(host), key=lambda one: order.index(one.verdict))
 
 
 @pytest.mark.parametrize(

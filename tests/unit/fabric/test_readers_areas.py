@@ -11,10 +11,8 @@ from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric.facts import Limit
 from ringleader.fabric.readers import (
-    environment,
     gpus,
     kernel,
-    memory,
     net_devices,
     pci_devices,
     process_limits,
@@ -97,7 +95,7 @@ def test_memory(tree, files):
     tree.system(memory=4, cpus="0", shm="64m")
     tree.huge_pages(512, 100)
     tree.huge_pages(2, kibibytes=1 << 20)
-    found = memory.read(files)
+    found = kernel.read_memory(files)
     names = ("memory", "memory_available", "shm_size")
     assert [found[name] for name in names] == [4 << 30, 2 << 30, 64 << 20]
     assert [(one.size, one.total, one.free) for one in found["huge_pages"]] == [
@@ -316,7 +314,7 @@ def test_variables_that_steer_transports_and_no_secret():
         "OMPI_MCA_sec_password": "x",
         "LD_LIBRARY_PATH": "/opt/\udcff",
     }
-    assert environment.read(environ) == {
+    assert process_limits.variables(environ) == {
         "LD_LIBRARY_PATH": "/opt/?",
         "NCCL_IB_HCA": "mlx5",
         "PCIDEVICE_NVIDIA_COM_HOSTDEV": "0000:03:02.1",
@@ -330,9 +328,9 @@ def test_files_of_nccl(tree, files):
     tree.file("own.conf", "NCCL_IB_TC=41")
     system = {"NCCL_DEBUG": "WARN", "NCCL_SOCKET_IFNAME": "^docker0,lo"}
     home = {"/root/.nccl.conf": {"NCCL_IB_TC": "106"}, "/etc/nccl.conf": system}
-    assert environment.nccl_files(files, {"HOME": "/root"}) == home
+    assert process_limits.nccl_files(files, {"HOME": "/root"}) == home
     own = {"/own.conf": {"NCCL_IB_TC": "41"}, "/etc/nccl.conf": system}
-    assert environment.nccl_files(files, {"HOME": "/root", "NCCL_CONF_FILE": "/own.conf"}) == own
+    assert process_limits.nccl_files(files, {"HOME": "/root", "NCCL_CONF_FILE": "/own.conf"}) == own
 
 
 def test_statistics_of_the_driver_of_interfaces_with_an_rdma_device(tree, files):

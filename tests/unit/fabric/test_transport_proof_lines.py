@@ -99,7 +99,6 @@ def test_two_hosts_over_tcp() -> None:
 def test_a_job_on_one_host_with_nothing_wrong_says_nothing(one: object) -> None:
     proof = judged_transport([one])  # type: ignore[list-item]
     assert lines(proof) == ()
-    assert len(lines(proof, verbose=True)) == 1
 
 
 def test_a_job_on_one_host_whose_messages_go_by_tcp_says_so() -> None:
@@ -183,7 +182,7 @@ EVIDENCE = st.builds(
 @given(st.lists(EVIDENCE, max_size=3))
 def test_no_evidence_breaks_the_proof(evidence: list[HostEvidence]) -> None:
     proof = judged_transport(evidence)
-    assert len(lines(proof, verbose=True)) >= len(lines(proof))
+    assert len(lines(proof)) >= sum(bool(one.between.shares) for one in proof.hosts)
     judge_requirement(parse_requirement(["rdma,gdr,shm"]), proof)
     for one in [wires for judged in proof.hosts for wires in (judged.between, judged.within)]:
         assert bool(one.shares) != bool(one.unjudged)

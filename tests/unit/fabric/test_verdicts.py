@@ -25,6 +25,7 @@ from tests.unit.fabric.check_cases import (
     port,
     read_twice,
     sysctl,
+    worst,
 )
 from tests.unit.fabric.test_between_hosts import three
 
@@ -32,24 +33,18 @@ from ringleader.cli.doctor.judged_hosts import judgement_text
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import FOLLOWS, host_results, judge, since
 from ringleader.fabric.byte_size import MIB
-from ringleader.fabric.check_result import CheckResult, Verdict, failed, together, warned
-from ringleader.fabric.checks import HOST_CHECKS
+from ringleader.fabric.check_result import CheckResult, failed, together, warned
 from ringleader.fabric.checks.check import with_causes
 from ringleader.fabric.facts import HostFacts
-from ringleader.fabric.readers import data_center_bridging, read_host
+from ringleader.fabric.readers import net_devices, read_host
 from ringleader.fabric.readers.pci_devices import device_control
 from ringleader.fabric.topology.gpudirect import iommu_translates
 
 replace = dataclasses.replace
-BY_ID = {one.id: one for one in HOST_CHECKS}
 
 
 def bad(host: HostFacts) -> list[CheckResult]:
     return [one for one in host_results(host) if one.is_bad]
-
-
-def worst(id: str, host: HostFacts) -> CheckResult:
-    return min(BY_ID[id].results(host), key=lambda one: list(Verdict).index(one.verdict))
 
 
 @pytest.mark.parametrize("name", ["hgx_ndr", "roce_node", "gpu_vm", "laptop"])
@@ -402,21 +397,21 @@ def test_the_registers_of_a_nic_are_read_only_by_root() -> None:
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    return data_center_bridging.ATTRIBUTE.pack(4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+    return net_devices.ATTRIBUTE.pack(4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
 def test_lossless_priorities_are_read_by_netlink() -> None:
     """The layout of dcbnl_ieee_fill of Linux 6.8, net/dcb/dcbnl.c: struct ieee_pfc and struct dcb_app."""
     pfc = attribute(2, bytes((8, 0b1000, 0)) + bytes(5 + 128))
     table = attribute(3 | 0x8000, attribute(1, bytes((5, 3, 26, 0))) + attribute(1, bytes((1, 4, 2, 0))))
-    body = data_center_bridging.MESSAGE.pack(0, 21, 0) + attribute(1, b"eth0\0") + attribute(13, pfc + table)
-    header = data_center_bridging.HEADER.pack(16 + len(body), 78, 0, 1, 0)
-    found = data_center_bridging.parsed(header + body)
+    body = net_devices.MESSAGE.pack(0, 21, 0) + attribute(1, b"eth0\0") + attribute(13, pfc + table)
+    header = net_devices.HEADER.pack(16 + len(body), 78, 0, 1, 0)
+    found = net_devices.parsed(header + body)
     assert found and (found.lossless, found.dscp) == ((3,), {26: 3})
-    error = data_center_bridging.HEADER.pack(36, 2, 0, 1, 0) + bytes(20)
-    assert data_center_bridging.parsed(error) is None and data_center_bridging.parsed(b"") is None
-    assert b"eth0\0" in data_center_bridging.request("eth0")
-    assert data_center_bridging.read("no-such-device") is None
+    error = net_devices.HEADER.pack(36, 2, 0, 1, 0) + bytes(20)
+    assert net_devices.parsed(error) is None and net_devices.parsed(b"") is None
+    assert b"eth0\0" in net_devices.request("eth0")
+    assert net_devices.bridging_of("no-such-device") is None
 
 
 def test_ecn_and_the_traffic_class_of_nvidias_driver(tmp_path: Path) -> None:

@@ -113,14 +113,9 @@ def requested_job(options: BenchOptions, line: ProgressLine, faults: Faults) -> 
 def run_name(options: BenchOptions, measured: str, faults: Faults) -> str:
     """Return ``--name``, else what is measured and the time; a name that cannot be is added to ``faults``."""
     if options.name is None:
-        return name_of_now(measured)
+        return run_file.name_of_now(measured)
     faults.found += run_file.faults_of_name(options.name)
     return options.name
-
-
-def name_of_now(measured: str) -> str:
-    """Return what is measured, and the time."""
-    return f"{measured}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
 
 
 def starting_context(options: BenchOptions, job: Job, measured: Sequence[str]) -> Context:

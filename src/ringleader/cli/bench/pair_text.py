@@ -21,7 +21,7 @@ from ringleader.fabric.active.link_results import (
     pair_matrix,
 )
 from ringleader.fabric.byte_size import byte_size
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, named
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
 
 Column = tuple[str, Callable[[Transfer], float | None]]
@@ -210,9 +210,9 @@ def _results(run: PointToPointRun, judged: Sequence[Transfer]) -> list[CheckResu
     names, shared = names_of(run.places), run.context.one_machine
     found = [
         *link_results(rates_of(names, _judged_rates(judged))),
-        *latency_results(latencies_of(names, _smallest(judged)), "latency", one_machine=shared),
+        *named("latency", latency_results(latencies_of(names, _smallest(judged)), one_machine=shared)),
     ]
-    return [one for one in found if one.verdict in (Verdict.WARN, Verdict.FAIL)]
+    return [one for one in found if one.is_bad]
 
 
 def _judged_rates(transfers: Iterable[Transfer]) -> list[Transfer]:

@@ -197,9 +197,7 @@ def _tf_cnn_row(step: int, seconds: Sequence[float], batch: int, loss: float) ->
     return f"{step}\timages/sec: {rate:.1f} +/- {uncertainty:.1f} (jitter = {jitter:.1f})\t{loss:.3f}"
 
 
-def tf_cnn_lines(
-    seconds: Sequence[float], losses: Sequence[float], *, batch: int, ranks: int, every: int = 10
-) -> list[str]:
+def tf_cnn_lines(seconds: Sequence[float], losses: Sequence[float], *, batch: int, ranks: int) -> list[str]:
     """Return the step times of one rank as tf_cnn_benchmarks prints them, after the configuration.
 
     Rows of the first step and every tenth, and the total. From tensorflow/benchmarks, benchmark_cnn.py: of
@@ -207,7 +205,7 @@ def tf_cnn_lines(
     steps' rates over √n; jitter 1.4826 times the median distance from their median. Rows are the rate of this
     process. The last line is that of all of them: the mean rate over the whole time, times their number.
     """
-    shown = [n for n in range(1, len(seconds) + 1) if n == 1 or n % every == 0]
+    shown = [n for n in range(1, len(seconds) + 1) if n == 1 or n % 10 == 0]
     rows = [_tf_cnn_row(n, seconds[:n], batch, losses[n - 1]) for n in shown]
     rule = "-" * 64
     total = ranks * batch * len(seconds) / sum(seconds)

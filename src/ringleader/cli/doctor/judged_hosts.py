@@ -15,6 +15,7 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
 from ringleader.fabric.active.link_results import pair_matrix
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
+from ringleader.fabric.checks.check import meet
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import HostFacts
 from ringleader.report.number_format import plural
@@ -143,13 +144,9 @@ def trees_of(results: Sequence[CheckResult]) -> list[Tree]:
     found = [[one] for one in results if not one.cause]
     for one in results:
         if one.cause:
-            causes = (tree for tree in found if tree[0].name == one.cause and _meet(one, tree[0]))
+            causes = (tree for tree in found if tree[0].name == one.cause and meet(one, tree[0]))
             next(causes, found[0]).append(one)
     return [tuple(tree) for tree in found]
-
-
-def _meet(one: CheckResult, other: CheckResult) -> bool:
-    return not one.hosts or not other.hosts or bool({*one.hosts} & {*other.hosts})
 
 
 def _grouped(trees: Iterable[Tree], groups: Mapping[str, str]) -> list[Group]:
@@ -268,10 +265,14 @@ def printable(text: str) -> str:
 
 
 def active_document(measured: ActiveResults) -> dict[str, Any]:
-    """Return what was measured, with names beside numbers of hosts; ``pair_rates`` are bits per second."""
+    """Return what was measured, with names beside numbers of hosts.
+
+    ``pair_rates`` are bits per second in each direction, ``pair_latencies`` seconds of each pair.
+    """
     values: dict[str, Any] = document(measured)
-    rates = measured.best_rates().items()
+    rates, latencies = measured.best_rates().items(), measured.lowest_latencies().items()
     values["pair_rates"] = [{"source": a, "target": b, "rate": rate} for (a, b), rate in rates]
+    values["pair_latencies"] = [{"source": a, "target": b, "latency": one} for (a, b), one in latencies]
     for one in values["silences"]:
         one["host"], one["partner"] = (measured.hosts[one[end]] for end in ("source", "target"))
     return values

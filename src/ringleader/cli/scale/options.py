@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from ringleader.bench import run_file
 from ringleader.bench.scale.measurement import ScaleRequest, faults_of, points_of
 from ringleader.bench.scale.rates import WARMUP
 from ringleader.bench.scale.sizes import (
@@ -21,7 +22,6 @@ from ringleader.bench.scale.sizes import (
     parse_grid,
     with_baseline,
 )
-from ringleader.cli.bench.bench_options import name_of_now
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
 from ringleader.cli.options.option_checks import Faults
@@ -129,7 +129,7 @@ def make_request(
     else:
         usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
         run = Run(
-            name=name_of_now(script_name(job.command)) if options.name is None else options.name,
+            name=run_file.name_of_now(script_name(job.command)) if options.name is None else options.name,
             context=Context(command=(), lab=lab, image=image),
             points=points_of(grid),
             warmup=options.warmup,

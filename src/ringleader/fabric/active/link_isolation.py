@@ -178,6 +178,15 @@ def suspects_of(rates: Rates) -> Suspects:
     return Suspects(pairs=slow, hosts=tuple(sorted(hosts)), good=tuple(sorted(good)))
 
 
+def best_rates(rates: Rates) -> dict[tuple[str, Direction], float]:
+    """Return what each host reaches in each direction with its best partner."""
+    best: dict[tuple[str, Direction], float] = {}
+    for (source, target), rate in rates.items():
+        for key in ((source, Direction.OUT_OF), (target, Direction.INTO)):
+            best[key] = max(best.get(key, 0.0), rate)
+    return best
+
+
 class _Table:
     """The rates by host and direction."""
 
@@ -185,10 +194,7 @@ class _Table:
         """``reference``: of all rates, where these are a part of them."""
         self.rates = rates
         self.names = tuple(dict.fromkeys(host for pair in rates for host in pair))
-        self._best: dict[tuple[str, Direction], float] = {}
-        for (source, target), rate in rates.items():
-            for key in ((source, Direction.OUT_OF), (target, Direction.INTO)):
-                self._best[key] = max(self._best.get(key, 0.0), rate)
+        self._best = best_rates(rates)
         self.reference = statistics.median_high(self._best.values()) if reference is None else reference
 
     def best(self, host: str, direction: Direction) -> float | None:

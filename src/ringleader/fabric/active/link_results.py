@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -17,10 +16,11 @@ from ringleader.fabric.active.link_isolation import (
     SlowHost,
     SlowPair,
     SlowTrunk,
+    best_rates,
     common_host,
     isolate,
 )
-from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.check_result import CheckResult, failed, named, passed, skipped, warned
 from ringleader.fabric.check_result import listed as few
 from ringleader.fabric.rate_text import BITS, bit_rate, three_digits
 
@@ -39,11 +39,11 @@ MOST_HOSTS = 32
 HOST, PAIR, TRUNK = "active.host", "active.pair", "active.trunk"
 
 
-def link_results(rates: Rates, *, ids: Callable[[str], str] = str) -> tuple[CheckResult, ...]:
-    """Return the verdicts on hosts, pairs and trunks. ``ids`` gives a check another name."""
+def link_results(rates: Rates) -> list[CheckResult]:
+    """Return the verdicts on hosts, pairs and trunks."""
     found = isolate(rates)
-    made = [*_hosts(rates, found), *_pairs(rates, found), *_trunks(rates, found)]
-    return tuple(dataclasses.replace(one, id=ids(one.id)) for one in made)
+    judges = ((HOST, _hosts), (PAIR, _pairs), (TRUNK, _trunks))
+    return [one for check, judge in judges for one in named(check, judge(rates, found))]
 
 
 # --- hosts ------------------------------------------------------------------------------------------------
@@ -52,17 +52,15 @@ def link_results(rates: Rates, *, ids: Callable[[str], str] = str) -> tuple[Chec
 def _hosts(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
     names = {host for pair in rates for host in pair}
     if len(names) < 3:
-        what = "a slow host cannot be told from its partner with fewer than 3 hosts"
-        yield CheckResult(id=HOST, verdict=Verdict.SKIP, seen=what)
+        yield skipped("a slow host cannot be told from its partner with fewer than 3 hosts")
         return
     for one in found.hosts:
         yield _slow_host(one, rates, found)
     if found.split:
         yield _split(rates, found)
     if not found.hosts and not found.split:
-        bests = [*_bests(rates, Direction.OUT_OF).values(), *_bests(rates, Direction.INTO).values()]
-        what = f"with its best partner each of {len(names)} hosts sends and receives {bit_rate(*bests)}"
-        yield CheckResult(id=HOST, verdict=Verdict.PASS, seen=what)
+        bests = bit_rate(*best_rates(rates).values())
+        yield passed(f"with its best partner each of {len(names)} hosts sends and receives {bests}")
 
 
 def _slow_host(one: SlowHost, rates: Rates, found: Isolation) -> CheckResult:
@@ -75,15 +73,12 @@ def _slow_host(one: SlowHost, rates: Rates, found: Isolation) -> CheckResult:
         do = "receive" if len(one.partners) > 1 else "receives"
         seen = f"{one.host} sends {bit_rate(*one.rates)} to {partners}, which {do} {reached} from others"
     other = Direction.OUT_OF if into else Direction.INTO
-    best = _bests(rates, other).get(one.host)
-    named = {(slow.host, slow.direction) for slow in found.hosts}
-    if best is not None and (one.host, other) not in named:
+    best = best_rates(rates).get((one.host, other))
+    if best is not None and (one.host, other) not in {(slow.host, slow.direction) for slow in found.hosts}:
         seen += f"; {other} {one.host} it is up to {bit_rate(best)}"
     side = "receiving" if into else "sending"
-    return CheckResult(
-        id=HOST,
-        verdict=_verdict(statistics.median(one.rates), found),
-        seen=seen,
+    return _told(statistics.median(one.rates), found)(
+        seen,
         expected=_expected(found),
         remedy=f"look at the {side} side of {one.host}: rate and error counters of its port and of the "
         "switch's port, the cable, the PCIe link of its NIC, limits set on the link, other traffic",
@@ -98,10 +93,8 @@ def _split(rates: Rates, found: Isolation) -> CheckResult:
     words = listed(f"{way} {host}" for host, way in found.split)
     seen = f"two levels: {bit_rate(*slow)} for {words}"
     seen += f", {bit_rate(*rest)} for all else" if rest else ""
-    return CheckResult(
-        id=HOST,
-        verdict=Verdict.WARN,
-        seen=f"{seen}; half of the links or more are the slower ones, so which level is the fault is open",
+    return warned(
+        f"{seen}; half of the links or more are the slower ones, so which level is the fault is open",
         remedy="compare with the rate that the links should have",
         hosts=tuple(dict.fromkeys(host for host, _ in found.split)),
     )
@@ -111,20 +104,12 @@ def _touches(pair: tuple[str, str], found: Isolation) -> bool:
     return (pair[0], Direction.OUT_OF) in found.split or (pair[1], Direction.INTO) in found.split
 
 
-def _bests(rates: Rates, direction: Direction) -> Mapping[str, float]:
-    best: dict[str, float] = {}
-    for (source, target), rate in rates.items():
-        host = target if direction is Direction.INTO else source
-        best[host] = max(best.get(host, 0.0), rate)
-    return best
-
-
 # --- pairs ------------------------------------------------------------------------------------------------
 
 
 def _pairs(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
     if not rates:
-        yield CheckResult(id=PAIR, verdict=Verdict.SKIP, seen="no rate between hosts was measured")
+        yield skipped("no rate between hosts was measured")
         return
     if found.scattered:
         yield _scatter(rates, found)
@@ -147,7 +132,7 @@ def _no_slow_pair(rates: Rates, found: Isolation) -> CheckResult:
         seen = f"{len(fast)} of {len(rates)} directed pairs: {bit_rate(*fast)}; for the others see {where}"
     elif len(rates) == 2:
         seen += "; two hosts have only each other to compare with"
-    return CheckResult(id=PAIR, verdict=Verdict.PASS, seen=seen)
+    return passed(seen)
 
 
 def _slow_pair(ways: list[SlowPair], rates: Rates, found: Isolation) -> CheckResult:
@@ -167,10 +152,8 @@ def _slow_pair(ways: list[SlowPair], rates: Rates, found: Isolation) -> CheckRes
     host = common_host(found.pairs)
     if host is not None and (fast := _fast_with(host, rates, found)):
         parts.append(f"{host} is part of each slow pair, but has {bit_rate(*fast)} with others")
-    return CheckResult(
-        id=PAIR,
-        verdict=_verdict(min(one.rate for one in ways), found),
-        seen="; ".join(dict.fromkeys(parts)),
+    return _told(min(one.rate for one in ways), found)(
+        "; ".join(dict.fromkeys(parts)),
         expected=_expected(found),
         remedy="look at what lies between the two: path through the switches, cables, routing"
         if cleared
@@ -187,14 +170,9 @@ def _fast_with(host: str, rates: Rates, found: Isolation) -> list[float]:
 
 def _scatter(rates: Rates, found: Isolation) -> CheckResult:
     slow = [one.rate for one in found.pairs]
-    seen = (
+    return warned(
         f"{len(slow)} of {len(rates)} directed pairs have {bit_rate(*slow)}, with no host or group common "
-        f"to them; the median of the hosts' best rates is {bit_rate(found.reference)}"
-    )
-    return CheckResult(
-        id=PAIR,
-        verdict=Verdict.WARN,
-        seen=seen,
+        f"to them; the median of the hosts' best rates is {bit_rate(found.reference)}",
         expected=_expected(found),
         remedy="measure again while nothing else uses the network; if it stays, suspect the switches "
         "between the hosts, and compare up to 16 hosts at a time: then all pairs are measured",
@@ -208,7 +186,7 @@ def _scatter(rates: Rates, found: Isolation) -> CheckResult:
 def _trunks(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
     names = {host for pair in rates for host in pair}
     if len(names) < 4:
-        yield CheckResult(id=TRUNK, verdict=Verdict.SKIP, seen="groups of hosts need 4 hosts at least")
+        yield skipped("groups of hosts need 4 hosts at least")
         return
     told: set[frozenset[tuple[str, ...]]] = set()
     for one in found.trunks:
@@ -217,8 +195,7 @@ def _trunks(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
             back = next((other for other in found.trunks if other.groups == one.groups[::-1]), None)
             yield _slow_trunk(one, back, rates, found)
     if not told:
-        seen = "no group of hosts is slow as a whole to another group"
-        yield CheckResult(id=TRUNK, verdict=Verdict.PASS, seen=seen)
+        yield passed("no group of hosts is slow as a whole to another group")
 
 
 def _slow_trunk(one: SlowTrunk, back: SlowTrunk | None, rates: Rates, found: Isolation) -> CheckResult:
@@ -229,10 +206,8 @@ def _slow_trunk(one: SlowTrunk, back: SlowTrunk | None, rates: Rates, found: Iso
     elif returned := [rates[(d, s)] for s in one.groups[0] for d in one.groups[1] if (d, s) in rates]:
         seen += f", back {bit_rate(*returned)}"
     seen += f"; inside the groups {bit_rate(*one.inside)}"
-    return CheckResult(
-        id=TRUNK,
-        verdict=Verdict.WARN,
-        seen=seen,
+    return warned(
+        seen,
         expected=_expected(found),
         remedy="look at the links between the switches of the two groups; pairs of one round measured at "
         "once, so a trunk with less capacity than its hosts together looks like this, too",
@@ -245,15 +220,15 @@ def _slow_trunk(one: SlowTrunk, back: SlowTrunk | None, rates: Rates, found: Iso
 
 
 def latency_results(
-    latencies: Mapping[tuple[str, str], float], check: str, *, one_machine: bool = False
+    latencies: Mapping[tuple[str, str], float], *, one_machine: bool = False
 ) -> Iterable[CheckResult]:
-    """Yield the verdict on latencies (seconds; each pair once) as the check of that id.
+    """Yield the verdict on latencies (seconds; each pair once).
 
     The reference is the median of what each host reaches with its best partner, so that the pairs of one slow
     host do not raise it. ``one_machine``: hosts compete for its cores, and no pair is judged.
     """
     if not latencies:
-        yield CheckResult(id=check, verdict=Verdict.SKIP, seen="no latency between hosts was measured")
+        yield skipped("no latency between hosts was measured")
         return
     lowest: dict[str, float] = {}
     for pair, seconds in latencies.items():
@@ -268,27 +243,23 @@ def latency_results(
         seen = f"half a round trip: {low if low == high else f'{low} to {high}, {words}'}"
         if slow and one_machine:
             seen += "; all hosts share one machine's cores, so no pair is judged"
-        yield CheckResult(id=check, verdict=Verdict.PASS, seen=seen)
+        yield passed(seen)
         return
     ordered = sorted(slow.items(), key=lambda one: -one[1])
-    named = [host for host, seconds in lowest.items() if seconds >= least]
-    explained = bool(named) and all(set(pair) & set(named) for pair in slow)
+    far_hosts = [host for host, seconds in lowest.items() if seconds >= least]
+    explained = bool(far_hosts) and all(set(pair) & set(far_hosts) for pair in slow)
     told = listed(f"{pair[0]} ↔ {pair[1]}: {_micro(seconds)}" for pair, seconds in ordered)
     seen = f"half a round trip, {told}; {words}"
     if explained:
-        seen += f"; {listed(named)} {'has' if len(named) == 1 else 'have'} no partner with less"
+        seen += f"; {listed(far_hosts)} {'has' if len(far_hosts) == 1 else 'have'} no partner with less"
     far = ordered[0][1] >= least * LATENCY_FAR / LATENCY_RATIO
-    yield CheckResult(
-        id=check,
-        verdict=Verdict.FAIL if far else Verdict.WARN,
-        seen=seen,
+    yield (failed if far else warned)(
+        seen,
         expected=f"less than {_micro(least)}: {LATENCY_RATIO:g} times the median of the hosts' lowest",
         remedy="look for a longer path, a busy host, power saving of processors, or another wire than "
         "between the other hosts",
-        subject=listed(named) if explained else "",
-        hosts=tuple(named)
-        if explained
-        else tuple(dict.fromkeys(host for pair, _ in ordered for host in pair)),
+        subject=listed(far_hosts) if explained else "",
+        hosts=tuple(far_hosts if explained else dict.fromkeys(host for pair, _ in ordered for host in pair)),
     )
 
 
@@ -337,8 +308,8 @@ def _expected(found: Isolation) -> str:
     return f"at least {least}: {100 * SLOW:.0f} % of {median}, the median of the hosts' best rates"
 
 
-def _verdict(rate: float, found: Isolation) -> Verdict:
-    return Verdict.FAIL if rate < FAR * found.reference else Verdict.WARN
+def _told(rate: float, found: Isolation) -> Callable[..., CheckResult]:
+    return failed if rate < FAR * found.reference else warned
 
 
 def listed(words: Iterable[object]) -> str:

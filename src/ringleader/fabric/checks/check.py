@@ -193,13 +193,13 @@ def with_causes(
         for id in follows.get(one.id, ()):
             for cause in bad.get(id.removesuffix("*"), ()):
                 apart = one.subject and cause.subject and device(one.subject) != device(cause.subject)
-                if (id.endswith("*") or not apart) and _meet(one, cause):
+                if (id.endswith("*") or not apart) and meet(one, cause):
                     yield cause
 
     def root(one: CheckResult, passed_by: frozenset[str]) -> CheckResult:
         if one.cause:
             known = (each for found in bad.values() for each in found if each.name == one.cause)
-            return next((each for each in known if _meet(one, each)), one)
+            return next((each for each in known if meet(one, each)), one)
         causes = list(explaining(one)) if one.id not in passed_by else []
         covered = {host for cause in causes for host in cause.hosts or one.hosts}
         is_pair = len(one.hosts) == 2 and not one.expected
@@ -211,5 +211,6 @@ def with_causes(
     return tuple(dataclasses.replace(one, cause="" if cause is one else cause.name) for one, cause in found)
 
 
-def _meet(one: CheckResult, other: CheckResult) -> bool:
+def meet(one: CheckResult, other: CheckResult) -> bool:
+    """Tell whether two results may be of one host."""
     return not one.hosts or not other.hosts or bool({*one.hosts} & {*other.hosts})

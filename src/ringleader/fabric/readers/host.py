@@ -23,12 +23,9 @@ from ringleader.fabric.facts import (
     Unreadable,
 )
 from ringleader.fabric.readers import (
-    data_center_bridging,
-    environment,
     gpus,
     kernel,
     libraries,
-    memory,
     mpi_installations,
     net_devices,
     pci_devices,
@@ -101,8 +98,8 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
         "the system": lambda files: kernel.read(files, environ),
         "the process": lambda files: {"process": process_limits.read(files)},
         "control groups": lambda files: {"control_group": process_limits.read_groups(files)},
-        "memory": memory.read,
-        "NUMA nodes": lambda files: {"numa_nodes": memory.read_nodes(files)},
+        "memory": kernel.read_memory,
+        "NUMA nodes": lambda files: {"numa_nodes": kernel.read_nodes(files)},
         "RDMA devices": rdma_devices.read,
         "network interfaces": lambda files: _net_devices(files, ipv4),
         "PCI devices": lambda files: {"pci_devices": pci_devices.read(files)},
@@ -111,8 +108,8 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
         "software": lambda files: {"software": _software(files, environ)},
         "libraries": lambda files: _libraries(files, environ),
         "variables": lambda files: {
-            "environment": environment.read(environ),
-            "nccl_files": environment.nccl_files(files, environ),
+            "environment": process_limits.variables(environ),
+            "nccl_files": process_limits.nccl_files(files, environ),
         },
     }
 
@@ -152,7 +149,7 @@ def _net_devices(files: Files, ipv4: Callable[[], list[tuple[str, str]]]) -> Fie
     if files.replaced:
         return {"net_devices": net_devices.read(files, addresses)}
     of_driver = traffic_counters.driver_statistics
-    return {"net_devices": net_devices.read(files, addresses, of_driver, data_center_bridging.read)}
+    return {"net_devices": net_devices.read(files, addresses, of_driver, net_devices.bridging_of)}
 
 
 def _software(files: Files, environ: Mapping[str, str]) -> Software:

@@ -1,15 +1,18 @@
-"""What this process may do: limits, capabilities, seccomp, security label, CPUs, and its control groups."""
+"""What this process may do: limits, capabilities, seccomp, security label, CPUs, its control groups.
+
+Also the variables that steer its transports, and NCCL's own files of them. `kernel` has the host's.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from ringleader.agents.hardware import cpu_list
 from ringleader.agents.usable_cores import cpu_limit
 from ringleader.fabric.facts import UNLIMITED, ControlGroup, Limit, Process, RdmaLimit
-from ringleader.fabric.readers.sysfs_files import Files, number
+from ringleader.fabric.readers.sysfs_files import Files, number, printable
 
 LIMITS = {
     "Max locked memory": "memlock",
@@ -138,3 +141,52 @@ def _rdma(files: Files, memberships: dict[str, str], version: int) -> tuple[Rdma
 def _tighter(known: int, word: str) -> int:
     value = number(word)
     return known if value is None else value if known == UNLIMITED else min(known, value)
+
+
+# --- variables --------------------------------------------------------------------------------------------
+
+PREFIXES = (
+    "NCCL_", "UCX_", "FI_", "OMPI_MCA_", "PRTE_MCA_", "PMIX_MCA_", "OPAL_PREFIX", "I_MPI_", "MPICH_",
+    "MV2_", "HYDRA_", "GLOO_", "TORCH_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "OMP_NUM_THREADS", "PCIDEVICE_", "HOROVOD_",
+    "RDMAV_", "IBV_", "MLX4_", "MLX5_", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "RCCL_",
+    "SHARP_", "HCOLL_",
+)  # fmt: skip
+"""What the names of variables start with that are read."""
+SECRET = re.compile(
+    r"TOKEN|PASSW|SECRET|CREDENTIAL|(?<![A-Z])API_?KEY|_KEY(?:$|_)|^KEY_|PRIVATE", re.IGNORECASE
+)
+LONGEST_VALUE = 4096
+NCCL_FILE = "etc/nccl.conf"
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by name; those that look like a secret are left out."""
+    return {
+        name: printable(value)[:LONGEST_VALUE]
+        for name, value in sorted(environ.items())
+        if name.startswith(PREFIXES) and not SECRET.search(name)
+    }
+
+
+def nccl_files(files: Files, environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the variables of each file that NCCL reads, by path; of two that set the same the first wins.
+
+    NCCL reads the file of NCCL_CONF_FILE instead of ~/.nccl.conf, then /etc/nccl.conf; the environment wins
+    over all (its ``initEnv``).
+    """
+    own, home = environ.get("NCCL_CONF_FILE", ""), environ.get("HOME", "")
+    names = [own or f"{home}/.nccl.conf"] if own or home else []
+    found = {}
+    for name in (*names, f"/{NCCL_FILE}"):
+        if name.startswith("/") and (text := files.text(name, limit=65536)):
+            found[printable(name)] = _variables(text)
+    return found
+
+
+def _variables(text: str) -> dict[str, str]:
+    pairs = (line.partition("=") for line in text.splitlines() if "=" in line and line.strip()[:1] != "#")
+    every = {name.strip(): value.strip()[:LONGEST_VALUE] for name, _, value in pairs}
+    return {
+        name: value for name, value in every.items() if name.startswith(PREFIXES) and not SECRET.search(name)
+    }

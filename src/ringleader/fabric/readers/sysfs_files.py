@@ -80,7 +80,7 @@ class Files:
 
     def note(self, name: str, reason: str, *, summary: bool = False) -> None:
         """Remember that something was not read; ``summary``: it is said of many, and always kept."""
-        shown = Unreadable(path=_printable(f"/{name.lstrip('/')}"), reason=_printable(reason))
+        shown = Unreadable(path=printable(f"/{name.lstrip('/')}"), reason=printable(reason))
         if summary:
             self._summaries.append(shown)
         elif len(self._notes) < MOST_NOTES:
@@ -107,11 +107,11 @@ class Files:
     def names(self, name: str) -> tuple[str, ...]:
         """Return the entries of a directory, ``mlx5_2`` before ``mlx5_10``; none where there is none."""
         entries = self._tried(name, os.listdir, list[str]())
-        return tuple(sorted((one for one in entries if _printable(one) == one), key=_natural))
+        return tuple(sorted((one for one in entries if printable(one) == one), key=_natural))
 
     def link(self, name: str) -> str:
         """Return the text of a symbolic link; empty where there is none."""
-        return _printable(self._tried(name, os.readlink, "", (errno.EINVAL,)))  # EINVAL: not a link
+        return printable(self._tried(name, os.readlink, "", (errno.EINVAL,)))  # EINVAL: not a link
 
     def link_name(self, name: str) -> str:
         """Return the last part of what a symbolic link points to: the name of a driver, of an IOMMU group."""
@@ -147,7 +147,7 @@ class Files:
                 continue
             done = "" if target.startswith("/") else done
             rest += [one for one in target.split("/") if one not in ("", ".")][::-1]
-        return _printable(done) or "/"
+        return printable(done) or "/"
 
     def is_directory(self, name: str) -> bool:
         """Whether there is a directory of that name, or a link to one."""
@@ -181,7 +181,8 @@ class Files:
         return nothing
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text without what is no UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -158,9 +158,9 @@ class Box:
     height: int
 
 
-def machine_drawing(facts: HostFacts, assigned: Sequence[NicAssignment] | None = None) -> str:
-    """Return the SVG. ``assigned``: the NICs of the GPUs; by default ``assign_nics(facts)``."""
-    pairs = assign_nics(facts) if assigned is None else assigned
+def machine_drawing(facts: HostFacts) -> str:
+    """Return the SVG, with the NICs that ``assign_nics`` gives the GPUs."""
+    pairs = assign_nics(facts)
     drawing = _Drawing(pairs)
     y = 2 * PAD + TITLE
     for node in machine_layout(facts):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ringleader.fabric.check_result import listed
 from ringleader.fabric.transport_proof.bytes_moved import port_wire
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.library_logs import NcclLog, UcxTransport, connections, nccl_log
@@ -97,7 +98,7 @@ def _nccl_between(host: HostEvidence) -> LibraryWord:
                 count[Wire.P2P] += 1
                 paths[channel.path] = None
     if count:
-        return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
+        return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {listed(paths, 3)}")
     for log in map(nccl_log, host.nccl):
         if log.network:
             wire = nccl_network_wire(host, log, log.network, None)
@@ -116,7 +117,7 @@ def _nccl_within(host: HostEvidence) -> LibraryWord:
                 paths[channel.path] = None
     if not count:
         return LibraryWord()
-    return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {_few(paths)}")
+    return LibraryWord(shares=_shares(count), evidence=f"NCCL's channels go via {listed(paths, 3)}")
 
 
 def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> LibraryWord:
@@ -141,7 +142,7 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
         fast = [one for one in wanted if one[1] in first] or wanted
         names = dict.fromkeys(name for name, _ in fast)
         return LibraryWord(
-            shares=_shares(Counter(wire for _, wire in fast)), evidence=f"UCX's log says {_few(names)}"
+            shares=_shares(Counter(wire for _, wire in fast)), evidence=f"UCX's log says {listed(names, 3)}"
         )
     return _mpi_by_components(host, within=within)
 
@@ -201,11 +202,6 @@ def _socket_wire(host: HostEvidence, interfaces: Iterable[str]) -> Wire:
 def _shares(count: Counter[Wire]) -> dict[Wire, float]:
     total = sum(count.values())
     return {wire: number / total for wire, number in count.most_common()}
-
-
-def _few(names: Iterable[str], most: int = 3) -> str:
-    every = list(names)
-    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
 
 
 def gpudirect_use(host: HostEvidence) -> GpuDirectUse:

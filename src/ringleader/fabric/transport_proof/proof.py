@@ -95,28 +95,24 @@ class TransportProof:
     """Shares of all bytes within hosts."""
 
 
-def lines(proof: TransportProof, *, verbose: bool = False) -> tuple[str, ...]:
+def lines(proof: TransportProof) -> tuple[str, ...]:
     """Return what is worth saying at a job's end.
 
     Of a job on several hosts what carried the bytes between them; of any job what is wrong. Of a healthy job
-    on one host, and of what was not judged, nothing but with ``verbose``.
+    on one host, and of what was not judged, nothing.
     """
-    return tuple(line for host in proof.hosts for line in _host_lines(host, verbose))
+    return tuple(line for host in proof.hosts for line in _host_lines(host))
 
 
-def _host_lines(host: HostProof, verbose: bool) -> Iterator[str]:
-    if host.between.shares or (verbose and host.between.unjudged != "the job has one host"):
+def _host_lines(host: HostProof) -> Iterator[str]:
+    if host.between.shares:
         gpudirect = {True: "; GPUDirect RDMA used", False: "; GPUDirect RDMA not used", None: ""}
         yield f"{host.host} to other hosts: {_text(host.between)}{gpudirect[host.gpudirect.used]}"
-    if verbose:
-        yield f"{host.host} within: {_text(host.within)}"
     for warning in host.warnings:
         yield f"{host.host}: {warning}"
 
 
 def _text(wires: WireShares) -> str:
-    if not wires.shares:
-        return f"not judged: {wires.unjudged}"
     parts = []
     for wire, part in wires.shares.items():
         names = wires.devices.get(wire, ())

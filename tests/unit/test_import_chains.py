@@ -1,0 +1,86 @@
+"""How imports of one package hang together: no cycle of modules, and no long chain of them.
+
+`lint-imports` checks layers and packages; here each module counts, by the imports that run with it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import ringleader
+
+SOURCES = Path(ringleader.__file__).parent
+LONGEST = 10
+LONGER = {"engine": 15, "kubernetes": 14, "torch": 13, "images": 11}
+"""Packages with a longer chain: it may not grow."""
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCES).with_suffix("").parts
+    return ".".join(("ringleader", *parts)).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in SOURCES.rglob("*.py")}
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield what runs when a module is imported: not its functions, nor what is for types alone."""
+    for one in body:
+        if isinstance(one, ast.If):
+            is_typing = "TYPE_CHECKING" in ast.unparse(one.test)
+            yield from statements([*([] if is_typing else one.body), *one.orelse])
+        elif isinstance(one, ast.Try | ast.With):
+            handlers = [each for handler in getattr(one, "handlers", ()) for each in handler.body]
+            yield from statements([*one.body, *handlers, *getattr(one, "orelse", ())])
+        else:
+            yield one
+
+
+def names(one: ast.stmt) -> list[str]:
+    """What a statement imports, the most exact name of each first."""
+    if isinstance(one, ast.Import):
+        return [each.name for each in one.names]
+    if isinstance(one, ast.ImportFrom) and one.module:
+        found = [f"{one.module}.{each.name}" for each in one.names]
+        return [name if name in MODULES else one.module for name in found]
+    return []
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    found = {name for one in statements(tree.body) for name in names(one)}
+    return frozenset(found & MODULES.keys() - {module})
+
+
+@cache
+def chain(module: str, package: str) -> tuple[str, ...]:
+    """The longest chain of imports that begins at a module and stays in its package."""
+    inside = [one for one in imported(module) if one == package or one.startswith(f"{package}.")]
+    return (module, *max((chain(one, package) for one in inside), key=len, default=()))
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in SOURCES.glob("*/__init__.py")))
+def test_no_chain_of_imports_in_a_package_is_long(package: str) -> None:
+    whole = f"ringleader.{package}"
+    modules = [one for one in MODULES if one == whole or one.startswith(f"{whole}.")]
+    longest = max((chain(one, whole) for one in modules), key=len, default=())
+    assert len(longest) <= LONGER.get(package, LONGEST), "\n".join(longest)
+
+
+def test_no_module_imports_itself_over_others() -> None:
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, " > ".join((*above[above.index(module) :], module))
+        for one in imported(module) if module not in done else ():
+            visit(one, (*above, module))
+        done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
