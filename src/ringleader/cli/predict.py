@@ -18,6 +18,7 @@ from ringleader.bench.training.measured_profile import profile_text
 from ringleader.cli.doctor.stored_facts import read_facts
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.predict_text import as_document, as_text
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, did_you_mean, refuse
 from ringleader.fabric.facts import HostFacts
@@ -197,24 +198,24 @@ class PredictOptions:
         "GPUs, hosts and ports of ringleader doctor --facts > FILE.", metavar="FILE", after="gpu"
     )
     rate: float | None = option(
-        "Samples per second of one rank. Default: of a transformer, what its shape and the GPU tell.",
+        "Samples per second of one rank. [default: for a transformer, from its shape and the GPU]",
         **_AMOUNT,
     )
-    batch: float | None = option("Samples of a step of one rank; of a transformer, sequences.", **_AMOUNT)
+    batch: float | None = option("Samples per step of one rank; for a transformer, sequences.", **_AMOUNT)
     parameters: float | None = option("Parameters of a transformer without a name.", **_AMOUNT)
     layers: int | None = option("Its layers.", metavar="N", least=1, most=10_000, wrong=BEYOND)
     hidden: int | None = option("Its hidden size.", metavar="N", least=1, most=1_000_000, wrong=BEYOND)
     sequence: int | None = option(
-        "Tokens of a sequence. Default: the model's.", metavar="N", least=1, most=10_000_000, wrong=BEYOND
+        "Tokens per sequence. [default: the model's]", metavar="N", least=1, most=10_000_000, wrong=BEYOND
     )
     mfu: float | None = option(
-        "Part of a GPU's peak that the model reaches. Default: from published rows.",
-        metavar="PART",
+        "Fraction of a GPU's peak that the model reaches. [default: from published rows]",
+        metavar="FRACTION",
         above=0,
         most=1,
         wrong="{} is not a part of 1",
     )
-    gradients: float | None = option("Bytes of all gradients (float32).", **_AMOUNT)
+    gradients: float | None = option("Size of all gradients in bytes (float32).", **_AMOUNT)
     network: str | None = option(
         "Network between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … [default: 25gbe-tcp, "
         "with the measured bandwidth if there is one]",
@@ -222,12 +223,12 @@ class PredictOptions:
         read=_BETWEEN,
     )
     within: str | None = option(
-        "Within a host: pcie, nvlink, nvswitch, shared-memory. Default: pcie, or the GPU's.",
+        "Link within a host: pcie, nvlink, nvswitch, shared-memory. [default: the GPU's, else pcie]",
         metavar="NAME",
         read=_called(WITHIN, "link", "within a host"),
     )
     ports: int | None = option(
-        "Ports of each host. Default: 1, or of the GPU's usual host.",
+        "Network ports per host. [default: as in the GPU's usual host, else 1]",
         metavar="N",
         least=1,
         most=256,
@@ -252,20 +253,27 @@ class PredictOptions:
         "Seconds from a failure until training continues.", default=0.0, metavar="SECONDS", **_LONG
     )
     commit_every: float = option(
-        "Seconds of training between commits. Default: the best.", default=0.0, metavar="SECONDS", **_LONG
+        "Seconds of training between commits. 0: the best.", default=0.0, metavar="SECONDS", **_LONG
     )
     mtbf: float = option(
-        "Mean hours of one GPU between failures. Default: of 16,384 H100 that trained Llama 3.",
+        "Mean hours between failures of one GPU. [default: that of the 16,384 H100 that trained Llama 3]",
         default=GPU_HOURS,
         metavar="HOURS",
         least=1e-3,
         most=1e12,
         wrong=BEYOND,
     )
-    until: float | None = option("At which size efficiency falls under it: 0.9.", metavar="PART", **_PART)
-    what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME", read=_BETWEEN)
+    until: float | None = option(
+        "Find the size at which efficiency falls below this fraction: 0.9.", metavar="FRACTION", **_PART
+    )
+    what_if: tuple[str, ...] = many(
+        "Another network to compare with; may be given again.", metavar="NAME", read=_BETWEEN
+    )
     from_specifications: bool = flag(
-        "Also sizes beyond four times the largest measured one, from stated numbers."
+        "Also predict sizes beyond four times the largest measured one, from specifications."
+    )
+    format: str = option(
+        "How to print it.", default="table", choices=("table", "markdown"), old_choices=("json",)
     )
     json: JsonOptions = group(JsonOptions)
     faults: tuple[Fault, ...] = ()

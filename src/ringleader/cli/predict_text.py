@@ -33,7 +33,7 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     )
     blocks = [head, _sizes(found, form), *_notes(found), found.limit]
     if found.below is not None:
-        bound, basis = f"{100 * found.below.bound:g} %", f"({found.below.basis})"
+        bound, basis = f"{100 * found.below.bound:g}%", f"({found.below.basis})"
         stays = f"Efficiency stays at {bound} or above at all sizes tried {basis}."
         falls = f"Efficiency falls under {bound} at {found.below.ranks or 0:,} ranks {basis}."
         blocks.append(stays if found.below.ranks is None else falls)
@@ -57,9 +57,9 @@ def _tried(found: Forecast, form: str) -> str:
     for one in found.tried:
         at = one.prediction
         if found.setup.batch:
-            rows.append((one.change, thousands(at.rate), f"{100 * (at.rate / now.rate - 1):+.1f} %"))
+            rows.append((one.change, thousands(at.rate), f"{100 * (at.rate / now.rate - 1):+.1f}%"))
         else:
-            rows.append((one.change, f"{100 * at.efficiency:.1f} %", f"{100 * one.gain:+.1f}"))
+            rows.append((one.change, f"{100 * at.efficiency:.1f}%", f"{100 * one.gain:+.1f}"))
     header = (f"with … at {now.ranks:,} ranks", "efficiency", "points")
     if found.setup.batch:
         header = (header[0], f"{found.profile.unit}/s", "gain")
@@ -109,10 +109,10 @@ def _sizes(found: Forecast, form: str) -> str:
         ("hosts", lambda row: f"{row.prediction.hosts:,}"),
         (f"{found.profile.unit}/s", lambda row: thousands(row.prediction.rate)),
         ("speed-up", lambda row: times(row.prediction.rate / alone)),
-        ("efficiency", lambda row: f"{100 * row.prediction.efficiency:.1f} %"),
+        ("efficiency", lambda row: f"{100 * row.prediction.efficiency:.1f}%"),
     ]
     if found.fit is not None:
-        columns.append(("95 %", lambda row: span(row.low, row.high, lambda part: f"{100 * part:.1f}")))
+        columns.append(("95%", lambda row: span(row.low, row.high, lambda part: f"{100 * part:.1f}")))
     columns += [
         ("step", lambda row: seconds(row.prediction.step)),
         ("exposed", lambda row: seconds(row.prediction.exposed)),
@@ -133,7 +133,7 @@ def _sizes(found: Forecast, form: str) -> str:
     columns.append(
         (
             "from",
-            lambda row: row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %",
+            lambda row: row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f}%",
         )
     )
     rows = [[text(row) for _, text in columns] for row in found.rows]
@@ -149,7 +149,7 @@ def _long(value: float) -> str:
 
 
 _UNITS: Mapping[str, Callable[[float], str]] = {
-    "straggler": lambda value: f"{100 * value:.2f} %",
+    "straggler": lambda value: f"{100 * value:.2f}%",
     "slowdown": lambda value: f"{value:.2f}×",
 }
 """How the value of a fitted parameter is written."""
@@ -166,7 +166,7 @@ def _fitted(fitted: Fit, form: str) -> str:
         )
         for one in fitted.parameters
     ]
-    parameters = table(rows, ("parameter", "value", "95 %", "stated", ""), form=form)
+    parameters = table(rows, ("parameter", "value", "95%", "stated", ""), form=form)
     residual = f"{100 * fitted.residual:.1f} points (root mean square)"
     return f"{parameters}\nResiduals of the measured points: {residual}."
 

@@ -282,8 +282,8 @@ class TwoShot(StagedReduction):
     """A long array reduced in two steps: each local rank reduces one slice, the others take it from there.
 
     The array goes in pieces. A rank lays out the slices of the others, reduces its own slice in the memory of
-    the first of them, and takes the others' results out. The three run at the same time for three pieces that follow
-    each other, so that one barrier per piece is enough.
+    the first of them, and takes the others' results out. The three run at the same time for three pieces that
+    follow each other, so that one barrier per piece is enough.
     """
 
     def __init__(
