@@ -62,6 +62,7 @@ ENGINE = (
     Script(name="start", words=("start.py",), seconds=120),
     Script(name="oversubscribed", words=("oversubscribed.py",), seconds=120),
     Script(name="allreduce", words=("allreduce.py", "--pin"), seconds=240),
+    Script(name="new results", words=("new_results.py", "--pin"), seconds=240),
     Script(name="step", words=("step.py", "--pin"), seconds=240),
     Script(name="sharded step", words=("sharded_step.py", "--pin"), seconds=300),
     Script(name="sharded state", words=("sharded_step.py", "--states"), seconds=120),
@@ -86,7 +87,8 @@ FRAMEWORKS = (
     Script(name="jax", words=("jax_step.py", "--pin"), seconds=300),
     Script(name="keras", words=("keras_step.py", "--pin"), seconds=300),
     Script(name="mxnet", words=("mxnet_step.py", "--pin"), seconds=300, python=MXNET),
-    Script(name="tensorflow allreduce", words=("tensorflow_allreduce.py", "--pin"), seconds=300),
+    Script(name="tensorflow allreduce", words=("framework_allreduce.py", "tensorflow", "--pin"), seconds=300),
+    Script(name="jax allreduce", words=("framework_allreduce.py", "jax", "--pin"), seconds=300),
     Script(name="tensorflow keras", words=("tensorflow_keras_step.py", "--pin"), seconds=600),
     Script(name="tf_cnn_benchmarks", words=("tf_cnn_benchmarks.py",), seconds=1200),
 )

@@ -7,6 +7,7 @@ the time for a fixed number of samples is 1 / X. Against a baseline of g ranks (
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ class Sample:
     slowest_rate: float | None = None
     """Samples per second of the slowest rank alone, where more than one was heard."""
     source: str = ""
-    """How the rate was reported: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
+    """How the rate was reported: ``progress``, ``total``, ``iterations``, ``rows``, ``epochs``; ``steps``
+    where they were counted, ``wall clock`` where that of the whole run had to do."""
     heard: int = 0
     """Ranks that reported a rate; fewer than all where one rank spoke for the job."""
     seconds: float = bounded(0.0, **TIME_OR_NONE)
@@ -127,6 +129,14 @@ def in_round(items: Sequence[T], number: int) -> Sequence[T]:
     So a machine that slows down or speeds up over the minutes treats all items alike.
     """
     return items[::-1] if number % 2 else items
+
+
+def number_in(message: Mapping[str, Any], name: str) -> float:
+    """Return a finite number of a rank's message; ValueError where it has none."""
+    value = message.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    return float(value)
 
 
 def speedup(rate: float, rate_of_one: float) -> float:

@@ -267,11 +267,13 @@ class Run(StoredRun):
 
     @property
     def unit(self) -> str:
-        """What is counted: images or batches where the script printed how many per second, else samples."""
+        """What is counted: images or batches where the script printed how many per second, optimizer steps
+        or whole runs where it reported nothing, else samples."""
         sources = {one.source for point in self.points for _kind, ones in point.kinds for one in ones}
-        if not sources or sources & {"progress", "epochs of samples"}:
+        if not sources or sources & {"progress", "epochs of samples", "steps of samples"}:
             return "samples"
-        return "batches" if "epochs" in sources else "images"
+        units = {"epochs": "batches", "steps": "steps", "wall clock": "runs"}
+        return next((unit for source, unit in units.items() if source in sources), "images")
 
 
 @dataclass(frozen=True, kw_only=True)

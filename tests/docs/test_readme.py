@@ -79,6 +79,7 @@ def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None
 def test_what_has_run_on_a_gpu_is_what_the_command_prints() -> None:
     counted = re.search(r"(\d+ of \d+) parts", "\n".join(lines()))
     assert counted is not None and counted[0] in README.read_text(encoding="utf-8")
+    assert counted[0] in (ROOT / "docs/guides/gpu-quick-start.md").read_text(encoding="utf-8")
     assert "16 项中的 0 项" in CHINESE.read_text(encoding="utf-8") or counted[1] != "0 of 16"
 
 

@@ -160,10 +160,6 @@ def test_the_runscript_does_what_docker_run_does(
     assert shell(section(rendered(*steps), "runscript"), *argv).stdout == out
 
 
-def test_without_a_command_there_is_no_runscript() -> None:
-    assert "%runscript" not in rendered(Run(commands=("true",)))
-
-
 # --- any value ----------------------------------------------------------------------------------------
 
 

@@ -20,8 +20,7 @@ from ringleader.kubernetes.jobs.pod_options import NicOptions, PodOptions, Polic
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, SPAWN_EXEC, SPAWN_SSH
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
-from ringleader.kubernetes.mpijob.parser import read
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.yaml_text import text_of
 from ringleader.option_fields import parts
 from ringleader.render.rdma_profiles import Spread

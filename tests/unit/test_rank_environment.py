@@ -91,6 +91,7 @@ OURS = {
 }
 OMP, XLA = "OMP_NUM_THREADS", "NPROC"
 INTRA, INTER = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+RECYCLED = "RINGLEADER_RECYCLED_RESULTS"
 CHECK, ALIAS, UNCOUPLED = "RINGLEADER_CONSISTENCY_CHECK", "RINGLEADER_AS_HOROVOD", "RINGLEADER_UNCOUPLED"
 LIBRARIES = "LD_LIBRARY_PATH"
 OF_JAX = {
@@ -132,6 +133,8 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, str | None]]] = [
     ("parameters that differ", 1, {"asked": job(consistency_check="error"), "caller": {CHECK: "off"}},
      {CHECK: "error"}),
     ("parameters, by the caller", 1, {"caller": {CHECK: "off"}}, {CHECK: "off"}),
+    ("recycled results", 1, {"asked": job(recycled_results=0), "caller": {RECYCLED: "5"}}, {RECYCLED: "0"}),
+    ("recycled results, by the caller", 1, {"caller": {RECYCLED: "5"}}, {RECYCLED: "5"}),
     ("the alias", 1, {"asked": job(as_horovod=True)}, {ALIAS: "1"}),
     ("the alias, by the caller", 1, {"caller": {ALIAS: "1"}}, {ALIAS: "1"}),
     *((f"interfaces of {family}", 0, {"asked": BOTH, "family": family},

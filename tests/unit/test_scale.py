@@ -335,7 +335,7 @@ def short(job: Job, listener: Meter) -> int:
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        (silent, ["no rate can be read", "ringleader.progress(samples=", "images/sec:", "Iter #0:"]),
+        (silent, ["no rate can be read", "ringleader.progress(samples=", "images/sec:", "img/sec on"]),
         (half, ["never called ringleader.progress: 1", "every rank"]),
         (short, ["did not train together long enough"]),
     ],

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy
 
-from ringleader.adapters.numpy_adapter import Array, dtype_name, empty_like
+from ringleader.adapters.numpy_adapter import Array, dtype_name
 from ringleader.adapters.operation_kinds import OperationKinds, TensorKind
+from ringleader.adapters.result_memory import result_like
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
 
@@ -43,7 +44,7 @@ OPERATIONS = OperationKinds(
     TensorKind(
         values=_values,
         dtype=dtype_name,
-        like=empty_like,
+        like=result_like,
         device=lambda _array: "cpu",
         array=_array,
         splits=_splits,

@@ -182,6 +182,8 @@ class InnerAgent:
                 self.process.kill(now)
             if self.process.inspect_at is not None and now >= self.process.inspect_at:
                 self.process.inspect()
+            if self.process.stacks_at is not None and now >= self.process.stacks_at:
+                self.process.send_stacks(now)
             self._advance(now)
 
     def _wait(self) -> None:
@@ -208,7 +210,7 @@ class InnerAgent:
 
     def _poll_milliseconds(self) -> float | None:
         """Milliseconds until the next time at which something must happen."""
-        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at)
+        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at, self.process.stacks_at)
         times = [when for when in deadlines if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
@@ -307,7 +309,7 @@ class InnerAgent:
 ORDERS: dict[str, Callable[[InnerAgent, dict[str, Any]], Any]] = {
     "start": InnerAgent._start,
     "stop": lambda agent, words: agent.stop(LAUNCHER, float(words["grace"])),
-    "stacks": lambda agent, words: agent.process.print_stacks(),
+    "stacks": lambda agent, words: agent.process.ask_for_stacks(),
     "signal": lambda agent, words: agent.process.deliver(int(words["number"])),
     "pause": lambda agent, words: agent.process.pause(),
     "continue": lambda agent, words: agent.process.resume(),

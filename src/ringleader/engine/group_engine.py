@@ -42,7 +42,7 @@ from ringleader.engine.operations import (
 from ringleader.engine.reduction_kernels import Array
 from ringleader.engine.submission_queue import SubmissionQueue, still_pending
 from ringleader.engine.timeline import Stage, activity_of
-from ringleader.engine.transports.transport import Region
+from ringleader.engine.transports.transport import Bound, Region
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
@@ -105,15 +105,21 @@ class Engine:
             queue.lock.release()
         queue.wait(work)
 
-    def run_again(
-        self, kept: Work, serial: int, array: Array, out: Array, source: Array, target: Array, address: int
-    ) -> bool:
+    def bind(self, signature: Signature, source: Array, target: Array, address: int) -> Bound | None:
+        """Return what reduces a flat array into another one, for `run_again`; None: nothing is kept for that.
+
+        ``address`` is where the array lies if it is reduced in place, else 0.
+        """
+        transport = self.transport
+        reduction = transport.reductions.get(id(signature)) or transport.reduction_of(signature)
+        return None if reduction is None else reduction.bind(source, target, address)
+
+    def run_again(self, kept: Work, serial: int, array: Array, out: Array, bound: Bound | None) -> bool:
         """Do a reduction of an array in host memory once more; raises what went wrong.
 
-        ``kept`` describes it, without arrays. ``source`` and ``target`` are flat arrays over ``array`` and
-        ``out``, and ``address`` is where the array lies if it is reduced in place, else 0. Return False, with
-        nothing done, where something else is under way. What it costs besides the exchange counts: it is the
-        most frequent operation.
+        ``kept`` describes it, without arrays; ``bound`` is what `bind` returned for their memory. Return
+        False, with nothing done, where something else is under way. What it costs besides the exchange
+        counts: it is the most frequent operation.
         """
         queue = self.queue
         busy = queue.works or queue.broken or queue.observer is not None or self._released.to_tell
@@ -121,12 +127,12 @@ class Engine:
             return False
         try:
             self._peer_wait.subject = kept
-            digest, transport = kept.again(serial), self.transport
-            reduction = transport.reductions.get(id(kept.signature)) or transport.reduction_of(kept.signature)
-            if reduction is not None:
-                staged = reduction.stage(source, address)
+            digest = kept.again(serial)
+            if bound is not None:
+                stage, reduce = bound
+                staged = stage()
                 if self._barrier.agree(digest + staged & MASK):
-                    reduction.reduce(source, target, address, staged)
+                    reduce(staged)
                     return True
                 work = kept.with_arrays(array, out)
             else:

@@ -114,6 +114,7 @@ class Group:
 
         Without ``together`` only what is this rank's own is let go.
         """
+        self.reductions.clear()  # it looks at memory of the ranks
         for engine in self.engines:
             if engine.queue.devices is not None:
                 engine.queue.devices.close(together=together)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, StrEnum
 
 from ringleader.launch.outcome import JobExit, RankEnd
 from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import ranks_named
 from ringleader.value_class import dataclass
 
 TIMED_OUT = 124
@@ -314,18 +315,6 @@ def how_it_ended(end: RankEnd) -> str:
 
 
 # --- words that messages share ----------------------------------------------------------------------------
-
-
-def listed(words: Iterable[object], most: int = 8) -> str:
-    """Return words with commas between them, with dots where there are too many."""
-    texts = [str(word) for word in words]
-    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
-
-
-def ranks_named(ranks: Iterable[int]) -> str:
-    """Return ``rank 3`` or ``ranks 0, 1, 2``."""
-    found = list(ranks)
-    return f"rank{'s' if len(found) > 1 else ''} {listed(found)}"
 
 
 def signal_name(number: int) -> str:

@@ -263,6 +263,8 @@ class _Starts:
             results=() if self.payload is None else tuple(bytes(state.result) or None for state in ranks),
             proof=proof,
             differences=tuple(report for state in ranks for report in state.differences),
+            hang=run.hang,
+            stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
     from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.elastic_history import ElasticHistory
+    from ringleader.launch.hang_verdict import Verdict
+    from ringleader.launch.stragglers import Straggler
+    from ringleader.metrics import Sample
 
 
 class Listener(Protocol):
@@ -142,5 +145,11 @@ class Outcome(JobExit):
     """What an elastic job went through."""
     differences: tuple[dict[str, Any], ...] = ()
     """What ranks reported of parameters that differ between them; see ``consistency`` in ``--json``."""
+    hang: Verdict | None = None
+    """What was said last of ranks that wait for each other; ``None``: nobody asked."""
+    stragglers: tuple[Straggler, ...] = ()
+    """Ranks that the others waited for while they were slow."""
+    rate: Sample | None = None
+    """How fast it trained, where it reported samples or steps; who listened has measured it."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)
     """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

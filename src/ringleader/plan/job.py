@@ -37,6 +37,8 @@ LONGEST_GRACE = 86400.0
 
 CONSISTENCY = ("warn", "error", "off")
 """Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
+RECYCLED_RESULTS, MOST_RECYCLED = 2, 1024
+"""Default of ``--recycled-results``, as a script that replaces a result by the next one has two; the most."""
 
 
 class Family(StrEnum):
@@ -244,6 +246,15 @@ class Job:
         choices=CONSISTENCY,
         of="scale cluster",
     )
+    recycled_results: int | None = option(
+        "Results of each size, from 256 KiB on, whose memory a rank keeps and uses again; 0: none. [default: "
+        f"RINGLEADER_RECYCLED_RESULTS, else {RECYCLED_RESULTS}]",
+        metavar="N",
+        least=0,
+        most=MOST_RECYCLED,
+        unit="results",
+        of="scale cluster",
+    )
     output_dir: str | None = option(
         "Also write each rank's output to files in DIR.",
         *("-o", "--output"),
@@ -257,6 +268,12 @@ class Job:
     timeout: float | None = option(
         "Stop the job after this time and print the Python stack of every rank.",
         of="scale cluster",
+        **SECONDS,
+    )
+    hang_seconds: float | None = option(
+        "After this time without a step (without output, where no steps are known), print what every rank "
+        "does and which one the others wait for; the job continues.",
+        of="scale",
         **SECONDS,
     )
     grace: float = option(

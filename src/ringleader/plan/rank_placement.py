@@ -8,7 +8,7 @@ Ranks are numbered so that those of one host are consecutive under ``Placement.S
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ringleader.errors import Fault, RequestError
@@ -331,3 +331,15 @@ def _visible_gpus(job: Job, fact: HostFacts, own: str | None) -> str | None:
     if own is None or not job.all_gpus or job.uncoupled or own.startswith("MIG-"):
         return own
     return ",".join(fact.gpus)
+
+
+def listed(words: Iterable[object], most: int = 8) -> str:
+    """Return words with commas between them, with dots where there are too many."""
+    texts = [str(word) for word in words]
+    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
+
+
+def ranks_named(ranks: Iterable[int]) -> str:
+    """Return ``rank 3`` or ``ranks 0, 1, 2``."""
+    found = list(ranks)
+    return f"rank{'s' if len(found) > 1 else ''} {listed(found)}"

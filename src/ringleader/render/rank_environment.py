@@ -328,6 +328,7 @@ def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:
         "MPI4PY_LIBMPI": mpi.library or None,
         "RINGLEADER_UNCOUPLED": ("in-step" if job.in_step else "1") if job.uncoupled else None,
         "RINGLEADER_CONSISTENCY_CHECK": job.consistency_check,
+        "RINGLEADER_RECYCLED_RESULTS": None if job.recycled_results is None else str(job.recycled_results),
         "RINGLEADER_AS_HOROVOD": "1" if job.as_horovod else None,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -405,6 +405,15 @@ def cautions(run: Run) -> list[str]:
             "Not every rank told its rate: the rate of those that did was taken for all.",
         ),
         (
+            run.unit == "steps",
+            "Rates are steps of the script's optimizers: it does not say how many samples are in one.",
+        ),
+        (
+            run.unit == "runs",
+            "The script tells no rate and its steps cannot be counted: rates are whole runs by the wall "
+            "clock, with their start, which makes sizes look more alike than training is.",
+        ),
+        (
             apart,
             f"At {apart} the ranks of a run hardly trained at the same time: they competed less than they "
             "would have, which flatters them. Let the script train longer.",

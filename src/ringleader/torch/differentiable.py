@@ -13,6 +13,7 @@ from ringleader.adapters.process_sets import ProcessSet
 from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.torch.result_memory import result_like
 from ringleader.torch.torch_kernels import TorchKernels, dtype_name
 
 __all__ = [
@@ -80,7 +81,7 @@ OPERATIONS = OperationKinds(
     TensorKind(
         values=contiguous,
         dtype=dtype_name,
-        like=torch.empty_like,
+        like=result_like,
         device=_device,
         array=None,
         splits=_counts,

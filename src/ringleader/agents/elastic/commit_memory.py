@@ -203,6 +203,11 @@ def refusal(total: int, more: int, *, root: str = "/") -> str:
     return ""
 
 
+def memory_left(root: str = "/") -> int | None:
+    """Return the bytes that a process may still take, by its control groups and the host; None: unknown."""
+    return min((left for left in (_group_left(root), _host_left(root)) if left is not None), default=None)
+
+
 def _text(path: str) -> str:
     try:
         with open(path, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib costs 5 ms

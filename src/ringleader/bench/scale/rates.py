@@ -183,14 +183,6 @@ def sample_from_lines(lines: Mapping[int, Sequence[Line]], ranks: int) -> Sample
     )
 
 
-def number_in(message: Mapping[str, Any], name: str) -> float:
-    """Return a finite number of a rank's message; ValueError where it has none."""
-    value = message.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r}, not a number")
-    return float(value)
-
-
 Stamped = tuple[float, Mapping[str, Any]]
 """A rank's message with the time of its arrival."""
 

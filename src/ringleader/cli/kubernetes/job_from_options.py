@@ -264,4 +264,6 @@ def _variables(given: JobOptions, environ: Mapping[str, str], read: ReadText, fa
         found["RINGLEADER_AUTOTUNE"] = "1"
     if given.job.consistency_check is not None:
         found["RINGLEADER_CONSISTENCY_CHECK"] = given.job.consistency_check
+    if given.job.recycled_results is not None:
+        found["RINGLEADER_RECYCLED_RESULTS"] = str(given.job.recycled_results)
     return tuple((found | variables_of(given.ranks, environ, read, faults)).items())

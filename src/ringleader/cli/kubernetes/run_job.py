@@ -37,9 +37,8 @@ from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, Operator
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.parser import request as as_requested
-from ringleader.kubernetes.mpijob.serializer import write
 from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.option_fields import flag, group, option, parts
@@ -220,6 +219,7 @@ class SubmitOptions:
     first=(
         *("np", "map_by", "threads", "master_port", "x", "env_file", "autotune", "consistency_check"),
         *("quiet", "timeout", "workdir", "dry_run", "json", "json_file", "mpirun_arg", "start_timeout"),
+        "recycled_results",
         *(part.parameter for part in parts(ElasticOptions)),
     ),
     everyday=(

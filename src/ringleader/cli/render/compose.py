@@ -284,10 +284,10 @@ def _text(documents: Mapping[str, dict[str, Any]]) -> str:
 
 def _new_keys(built: Application) -> Keys:
     with needs_kubernetes():
-        from ringleader.kubernetes.objects import ssh_keys
+        from ringleader.kubernetes.objects import ssh_secret
         from ringleader.render.compose.application_files import KeyPair, Keys
 
-        found = [ssh_keys.generate("ed25519", ()) for _ in range(len(built.containers) + 1)]
+        found = [ssh_secret.generate("ed25519", ()) for _ in range(len(built.containers) + 1)]
     pairs = [
         KeyPair(private=one["ssh-privatekey"].decode(), public=one["ssh-publickey"].decode()) for one in found
     ]

@@ -129,7 +129,7 @@ def _remarks(rendered: Sequence[Rendered]) -> list[str]:
 _MPI = (
     "np map_by master_port mpirun_arg slots_per_worker mpi_implementation mpirun launcher_cpu "
     "launcher_memory run_launcher_as_worker clean_pod_policy ttl backoff_limit spawn ssh_auth_mount_path "
-    "rdma_spread rdma_ssh_port suspend queue gang autotune consistency_check operator_image"
+    "rdma_spread rdma_ssh_port suspend queue gang autotune consistency_check recycled_results operator_image"
 )
 _OF_MPI = names_of(ElasticOptions, of="cluster") | set(_MPI.split())
 """Parameters that mean nothing for a single Pod."""

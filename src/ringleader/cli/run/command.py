@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ringleader.launch.elastic_history import ElasticHistory
     from ringleader.launch.outcome import Outcome, RankEnd
     from ringleader.launch.rank_output import Label
+    from ringleader.metrics import Sample
 
 FORMAT = 1
 """Grows when a reader must change."""
@@ -90,7 +91,22 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "first_failure": None if failure is None else _end(failure),
         **({} if outcome.elastic is None else {"elastic": _history(outcome.elastic)}),
         "consistency": [{k: v for k, v in one.items() if k != "kind"} for one in outcome.differences],
+        "hang": None if outcome.hang is None else document(outcome.hang),
+        "stragglers": [vars(one) for one in outcome.stragglers],
+        "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+    }
+
+
+def rate_json(rate: Sample) -> dict[str, Any]:
+    """Return a job's rate: per second over all ranks, and what is counted."""
+    return {
+        "rate": rate.rate,
+        "unit": "steps" if rate.source == "steps" else "samples",
+        "step_seconds": rate.step_seconds,
+        "slowest_rate": rate.slowest_rate,
+        "seconds": rate.seconds,
+        "ranks": rate.heard,
     }
 
 
@@ -326,6 +342,7 @@ def run_job(
     except RingleaderError:
         listener.finish(None)
         raise
+    outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
     listener.finish(outcome)
     return outcome
 

@@ -84,9 +84,9 @@ def _print_plan(session: Session) -> None:
 def command(options: ScaleOptions) -> None:
     """Run one job at several sizes: speed-up, efficiency, and what limits them.
 
-    The script reports its rate: by ringleader.progress(samples=n) on every rank after each step, or in the
-    output format of tf_cnn_benchmarks or Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND are
-    replaced by the numbers of each size.
+    Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
+    ringleader.progress(samples=n) on every rank after each step, or prints them as tf_cnn_benchmarks does.
+    {ranks} and {hosts} in COMMAND are replaced by the numbers of each size.
 
     \b
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py

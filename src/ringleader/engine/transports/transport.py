@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ringleader.engine.communicator import Segment, memory_at
 from ringleader.engine.operations import ReduceOp, Signature, Work
@@ -50,6 +51,10 @@ class Region:
     nobody uses the memory now, and has all ranks synchronize afterwards."""
 
 
+Bound = tuple[Callable[[], int], Callable[[int], None]]
+"""`Reduction.stage` and `Reduction.reduce` of certain arrays; the latter takes how all ranks laid out."""
+
+
 class Reduction(ABC):
     """How allreduces with one signature go, with everything looked up but the array.
 
@@ -70,6 +75,10 @@ class Reduction(ABC):
     @abstractmethod
     def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
         """Leave the result in ``target``, perhaps ``source`` itself; see `Transport.execute`."""
+
+    def bind(self, source: Array, target: Array, address: int) -> Bound:
+        """Return what does that with these arrays again and again, with as much looked up as can be."""
+        return partial(self.stage, source, address), partial(self.reduce, source, target, address)
 
 
 class Transport:

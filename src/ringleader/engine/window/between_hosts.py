@@ -61,10 +61,8 @@ class BetweenHosts:
     def reduce_sum(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts in place, and scale it."""
         self.enter(CROSS_ALLREDUCE)
-        self.cross.reduce(array, dtype, op)
+        self.cross.reduce(array, dtype, op, factor)
         self.enter(WINDOW_REDUCE)
-        if factor != 1.0:
-            self.kernels.scale(array, factor)
 
     # registered memory
 
@@ -87,10 +85,8 @@ class BetweenHosts:
             region.pieces.clear()
             pieces = region.pieces[step] = self.registered.cut(region.parts, region.dtype, region.count, step)
         kernels, chunks = self.kernels, iter(pieces)
-        for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
+        for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op, factor):
             self.enter(WINDOW_REDUCE)
-            if factor != 1.0:
-                kernels.scale(total, factor)
             for view in next(chunks)[1:]:
                 kernels.copy(view, total)
             self.enter(CROSS_ALLREDUCE)
@@ -119,9 +115,7 @@ class BetweenHosts:
             total = region.mine[self._clipped(region, own, start)]
             if self.registered.me == 0:
                 total = sums[cross.mpi_calls.rank]  # the same memory
-            yield from cross.scatter_steps(sums, total, region.dtype, op)
-            if factor != 1.0 and kernels.count(total):
-                kernels.scale(total, factor)
+            yield from cross.scatter_steps(sums, total, region.dtype, op, factor)
 
         self._run_parts(region, own, steps)
 
@@ -211,11 +205,9 @@ class Stream:
         """Reduce the array over all ranks. Collective, with equal lengths and pieces on all ranks."""
         kernels, enter = self._kernels, self._hosts.enter
         if self._me < self._slices:
-            totals = self._hosts.cross.reduce_stream(self._host_sums(), self._dtype, self._op)
+            totals = self._hosts.cross.reduce_stream(self._host_sums(), self._dtype, self._op, self._factor)
             for number, total in enumerate(totals):
                 enter(WINDOW_REDUCE)
-                if self._factor != 1.0:
-                    kernels.scale(total, self._factor)
                 kernels.copy(self._target[self._slice(number, self._me)], total)
                 enter(CROSS_ALLREDUCE)
         else:

@@ -1,7 +1,7 @@
 """An MPIJob of ``kubeflow.org/v2beta1`` as a value: every field, with the reference controller's defaults.
 
-A value holds what counts after defaults are set; ``mpijob.parser`` makes one from a document and
-``mpijob.serializer`` a document from one. Pod templates stay the JSON that the user wrote. The
+A value holds what counts after defaults are set; ``mpijob.parser`` makes one from a document
+and a document from one. Pod templates stay the JSON that the user wrote. The
 text under a field is what ``kubectl explain`` and the reference page show.
 """
 

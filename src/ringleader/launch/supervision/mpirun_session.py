@@ -26,8 +26,6 @@ from ringleader.launch.exit_reason import (
     aborts_in,
     daemons_lost_in,
     job_exit,
-    listed,
-    ranks_named,
     relevant_lines,
     root_cause,
 )
@@ -38,6 +36,7 @@ from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.launch.supervision.ranks import RankState
 from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import listed, ranks_named
 from ringleader.render.hostfile import bare_name
 from ringleader.render.mpirun_command import same_library
 from ringleader.render.rank_environment import FreePorts
@@ -161,7 +160,10 @@ class Supervisor(Session[RankState]):
         """Stop all ranks, for the first cause that came up."""
         if self.cause is None:
             self.cause = cause
-            self.send_stop(self.job.grace)
+            if cause.why is Why.RANK and any(state.has_groups for state in self.ranks.values()):
+                self.stop_after_stacks(self.clock())  # it may have failed because of another
+            else:
+                self.send_stop(self.job.grace)
 
     def refuse(self, *faults: Fault) -> None:
         """Stop everything: what runs is not what was planned."""
@@ -259,7 +261,7 @@ class Supervisor(Session[RankState]):
         if self.flow.held or (self.mpirun.ended and self.flow.waiting):
             return 0.005
         near = self._ended or self.said_bye is not None or self.mpirun.exit_code is not None
-        return 0.05 if near or "stop" in self.alarms or "give up" in self.alarms else 0.25
+        return 0.05 if near or "stacks" in self.alarms or "give up" in self.alarms else 0.25
 
     def is_over(self) -> bool:
         """True when mpirun has ended, and every agent that ever reported has been heard to its last word."""
@@ -279,6 +281,7 @@ class Supervisor(Session[RankState]):
                 self._starting(now)
             else:
                 self._running(now, self.started_at)
+        self.watch_progress(now)
         if self.stacks_are_shown(now):
             self.send_stop(self.job.grace)
         if self.is_due("remind", now):

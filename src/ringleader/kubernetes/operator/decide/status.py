@@ -15,8 +15,7 @@ from ringleader.kubernetes.client.object_fields import is_deleting
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.document_faults import ROOT, Faults
 from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, WORKER, selector
-from ringleader.kubernetes.mpijob.parser import struct
-from ringleader.kubernetes.mpijob.serializer import fields_of
+from ringleader.kubernetes.mpijob.parser import fields_of, struct
 from ringleader.kubernetes.mpijob.status import (
     Condition,
     ConditionType,

@@ -25,6 +25,7 @@ from ringleader.kubernetes.mpijob.model import KIND, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.ssh_secret import generate
 from ringleader.kubernetes.operator.decide.decision import (
     Action,
     Create,
@@ -222,8 +223,6 @@ class Applier:
         return await self._cluster.patch(resource, meta["name"], label, meta["namespace"])
 
     async def _create_keys(self, job: MPIJob, action: CreateKeys, outcome: Outcome) -> None:
-        from ringleader.kubernetes.objects.ssh_keys import generate
-
         keys = await asyncio.to_thread(generate, action.key_type, action.hosts)
         data = {name: b64encode(keys[name]).decode() for name in keys.keys() - action.kept}
         if action.uid:
