@@ -112,6 +112,7 @@ def run(
     python: str | None = None,
     uncoupled: bool = False,
     consistency_check: str | None = None,
+    recycled_results: int | None = None,
     elastic: ElasticOptions | None = None,
     as_horovod: bool = False,
     transport_settings: bool = True,

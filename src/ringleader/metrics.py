@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
 from ringleader.dataclass_json import bounded
 
-RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is no rate: it must be above 0"}
-TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is no time: it must be above 0"}
-TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
+RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is not a rate: it must be above 0"}
+TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is not a time: it must be above 0"}
+TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
 BYTES: Mapping[str, Any] = {"least": 0, "most": 2**63, "wrong": "{} bytes cannot be"}
 RANKS: Mapping[str, Any] = {"least": 1, "wrong": "{} ranks cannot be"}
 """What fields of stored runs may be; see `dataclass_json.bounded`."""
@@ -64,22 +64,22 @@ class Spread:
     high: float
     count: int
     interval: Interval | None = None
-    """Between which numbers the mean lies, 95 % confidence; ``None``: a single number, or not known."""
+    """Between which numbers the mean lies, 95% confidence; ``None``: a single number, or not known."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one number, which may be negative."""
+        """Summarize at least one number, which may be negative."""
         return cls._of(values, interval_of_mean(values))
 
     @classmethod
     def of_ratios(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one positive number that varies in proportion: a rate, or a ratio of rates."""
+        """Summarize at least one positive number that varies in proportion: a rate, or a ratio of rates."""
         return cls._of(values, interval_of_ratio(values))
 
     @classmethod
     def _of(cls, values: Sequence[float], interval: Interval | None) -> Spread:
         if not values:
-            raise ValueError("no value to summarise")
+            raise ValueError("no value to summarize")
         middle, low, high = statistics.median(values), min(values), max(values)
         return cls(median=middle, low=low, high=high, count=len(values), interval=interval)
 

@@ -11,7 +11,7 @@ import torch
 from ringleader.adapters.numpy_adapter import NumpyAdapter, aligned_empty, dtype_name, is_aligned
 from ringleader.adapters.numpy_arithmetic import dtype_named
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.reduction_kernels import ITEMSIZE
+from ringleader.engine.reduction_kernels import ITEMSIZE, divisor_of
 from ringleader.torch.torch_kernels import TORCH_TYPES, TorchKernels
 
 pytestmark = [pytest.mark.torch]
@@ -50,6 +50,58 @@ def test_reductions_have_the_same_bits(dtype: str, op: ReduceOp) -> None:
         TORCH.everywhere([tensors])(op, factor)
         for part, tensor in zip(parts, tensors, strict=True):
             assert bits(part) == bits(tensor) == bits(wanted), factor
+
+
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("dtype", ITEMSIZE)
+def test_writing_scaled_has_the_bits_of_scaling_a_copy(dtype: str, factor: float) -> None:
+    for kernels in (NUMPY, TORCH):
+        flat, source = kernels.flat_kernels(dtype), values(dtype, 1)
+        write = flat.writer(factor)
+        if write is None:
+            assert isinstance(kernels, NumpyAdapter) or dtype not in (
+                "float16",
+                "bfloat16",
+                "float32",
+                "float64",
+            )
+            continue
+        target, memory = bytearray(source.nbytes), bytearray(source.tobytes())
+        write(flat.over(target, dtype, 1001), flat.over(memory, dtype, 1001))
+        assert memory == source.tobytes(), "the source stays what it is"
+        want = kernels.over(memory, dtype, 1001)
+        kernels.scale(want, factor)
+        assert target == memory, type(kernels)
+
+
+@pytest.mark.parametrize("factor", [0.5, 1 / 3, 1 / 7, 1 / 49, 0.1, -2.0, 1e-5, 3e4, 0.0])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_half_is_scaled_in_float32_and_rounded_once(dtype: str, factor: float) -> None:
+    numbers = torch.from_numpy(np.arange(1 << 16, dtype="uint16").view("int16"))
+    whole, divisor = numbers.view(TORCH_TYPES[dtype]), divisor_of(factor)
+    exact = whole.float()
+    exact = exact / divisor if divisor else exact * torch.tensor(factor, dtype=torch.float32)
+    want, array = exact.to(whole.dtype), TORCH.to_numpy(whole.clone())
+    in_place, written = whole.clone(), torch.empty_like(whole)
+    TORCH.scale(in_place, factor)
+    TORCH.writer(factor)(written, whole)
+    NUMPY.scale(array, factor)
+    for got in (in_place, written, TORCH.from_numpy(array)):
+        assert torch.equal(got.isnan(), want.isnan())
+        assert bits(got[~want.isnan()]) == bits(want[~want.isnan()])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16"])
+def test_long_arrays_are_reduced_and_scaled_in_pieces(dtype: str) -> None:
+    parts = [np.tile(values(dtype, seed), 70) for seed in range(3)]
+    for kernels in (NUMPY, TORCH):
+        memories = [bytearray(part.tobytes()) for part in parts]
+        arrays = [kernels.over(memory, dtype, parts[0].size) for memory in memories]
+        want = kernels.empty((parts[0].size,), dtype)
+        kernels.reduce(want, arrays, ReduceOp.SUM, 1.0)
+        kernels.scale(want, 1 / 3)
+        kernels.reduce(arrays[0], arrays, ReduceOp.SUM, 1 / 3)
+        assert bits(arrays[0]) == bits(want)
 
 
 @pytest.mark.parametrize("dtype", [name for name in ITEMSIZE if "float" in name])

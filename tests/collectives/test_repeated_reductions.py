@@ -42,6 +42,9 @@ class RecordingEngine:
         self.done: list[tuple[Any, ...]] = []
         self.busy = False
 
+    def bind(self, signature: Signature, *memory: Any) -> Any:
+        return memory
+
     def run_again(self, *arguments: Any) -> bool:
         if not self.busy:
             self.done.append(arguments)
@@ -82,7 +85,7 @@ def test_a_work_that_comes_again_is_what_a_new_one_would_be(
     assert not known.describes(work_of(second, name))
     for serial in (1, 2**40):
         result = known.run(second, in_place, serial, ReduceOp.SUM, 1.0, 1.0)
-        kept, number, array, out, source, target, address = group.engine.done.pop()
+        kept, number, array, out, (source, target, address) = group.engine.done.pop()
         assert number == serial
         assert array is second
         assert out is result
@@ -132,8 +135,8 @@ def test_a_tensor_that_moved_is_found_where_it_is(group: Any) -> None:
     for place in (0, 1, 0):
         tensor.data = places[place]
         assert again(group, tensor)
-        assert group.engine.done[-1][4].tolist() == [place + 1.0] * 8
-    first, second, third = (done[4] for done in group.engine.done)
+        assert group.engine.done[-1][4][0].tolist() == [place + 1.0] * 8
+    first, second, third = (done[4][0] for done in group.engine.done)
     assert first is third is not second, "the array belongs to the memory"
 
 
@@ -160,7 +163,7 @@ def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -
     flags: Any = SimpleNamespace(barrier=nothing)
     registered = CountingMemory(kernels, me=0, slices=1, new_segment=Memory, free_segment=nothing)
     cross: Any = SimpleNamespace(
-        mpi_calls=calls, pieces=Pieces(), fit=nothing, reduce_stream=lambda sums, dtype, op: sums
+        mpi_calls=calls, pieces=Pieces(), fit=nothing, reduce_stream=lambda sums, dtype, op, factor: sums
     )
     transport = WindowTransport(
         kernels=kernels,
@@ -215,7 +218,14 @@ def test_flat_kernels_have_the_bits_of_the_frameworks(kernels: Any, dtype: str) 
                 out = flat.over(target, dtype, count)
                 flat.reducer(op, factor)(out, [flat.take(part) for part in parts])
                 assert target == as_bytes(want), (op, factor, ranks)
-                flat.reducer(op, factor)(flat.take(parts[1]), [flat.take(part) for part in parts])
+                bound, arrays = (
+                    flat.over(bytearray(len(target)), dtype, count),
+                    [flat.take(part) for part in parts],
+                )
+                for call in flat.calls(bound, arrays, op, factor):
+                    call()
+                assert as_bytes(flat.give(bound)) == as_bytes(want), (op, factor, ranks)
+                flat.reducer(op, factor)(flat.take(parts[1]), arrays)
                 assert memories[1] == target, "the second part may be overwritten"
     other, target = flat.over(bytearray(bits[0]), dtype, count), bytearray(len(bits[0]))
     flat.copier(flat.over(target, dtype, count))(other)

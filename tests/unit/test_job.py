@@ -36,6 +36,7 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"grace": 1e9}, "--grace"),
         ({"bind": "socket"}, "--bind"),
         ({"consistency_check": "on"}, "--consistency-check"),
+        ({"recycled_results": -1}, "--recycled-results"),
         ({"elastic": ElasticOptions(), "max_restarts": 1}, "--max-restarts"),
     ],
 )

@@ -51,17 +51,19 @@ class Late:
     def __init__(self, depth: int) -> None:
         self.pieces, self._behind = Pieces(nbytes=64, depth=depth), arrays_behind(depth)
 
-    def reduce_stream(self, arrays: Iterable[Any], _dtype: str, _op: ReduceOp) -> Iterator[Any]:
+    def reduce_stream(
+        self, arrays: Iterable[Any], _dtype: str, _op: ReduceOp, factor: float
+    ) -> Iterator[Any]:
         under_way: deque[Any] = deque()
         for array in arrays:
             under_way.append(array)
             if len(under_way) == self._behind:
-                yield self.done(under_way.popleft())
+                yield self.done(under_way.popleft(), factor)
         while under_way:
-            yield self.done(under_way.popleft())
+            yield self.done(under_way.popleft(), factor)
 
-    def done(self, array: Any) -> Any:
-        array *= 10  # the other hosts' part of the sum
+    def done(self, array: Any, factor: float) -> Any:
+        array *= 10 * factor  # the other hosts' part of the sum
         return array
 
 

@@ -36,7 +36,7 @@ numbers = count(1)
 
 
 def both(launcher: Launcher, directory: Path, *argv: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How a command ends as a process of its own, and as a warm rank."""
+    """How a command ends as its own process, and as a warm rank."""
     env = {"PYTHONUNBUFFERED": "1", "COLUMNS": "80"}
     fresh = subprocess.run(
         (sys.executable, *argv),

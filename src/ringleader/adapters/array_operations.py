@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy
 
-from ringleader.adapters.numpy_adapter import Array, dtype_name, empty_like
+from ringleader.adapters.numpy_adapter import Array, dtype_name
 from ringleader.adapters.operation_kinds import OperationKinds, TensorKind
+from ringleader.adapters.result_memory import result_like
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
 
 
 def _array(array: Array) -> Any:
-    """Return what the engine takes; another framework's session (`begin_session`) has arrays of its own."""
+    """Return what the engine takes; another framework's session (`begin_session`) has its own arrays."""
     return PROCESS.get().kernels.from_numpy(array)
 
 
@@ -43,7 +44,7 @@ OPERATIONS = OperationKinds(
     TensorKind(
         values=_values,
         dtype=dtype_name,
-        like=empty_like,
+        like=result_like,
         device=lambda _array: "cpu",
         array=_array,
         splits=_splits,

@@ -17,9 +17,11 @@ from ringleader.adapters.numpy_arithmetic import (
     COMBINE,
     FULL_TYPES,
     HALF_TYPES,
+    PIECE_ELEMENTS,
     NumpyFlat,
     dtype_named,
     float_reduction,
+    pieces,
     scale,
 )
 from ringleader.engine.framework_adapter import DeviceTransport, TransportContext
@@ -61,7 +63,11 @@ def is_aligned(array: Array) -> bool:
 def aligned_empty(shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> Array:
     """Return a new array of undefined content, aligned to `ALIGNMENT` bytes."""
     length = math.prod(shape) * dtype.itemsize
-    memory: Any = numpy.empty(length + ALIGNMENT, numpy.uint8)
+    return aligned_in(numpy.empty(length + ALIGNMENT, numpy.uint8), shape, dtype)
+
+
+def aligned_in(memory: Any, shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> Array:
+    """Return an array in memory that has `ALIGNMENT` bytes more than it needs, aligned to them."""
     return numpy.ndarray(shape, dtype, memory, -addressof(_NO_BYTES.from_buffer(memory)) % ALIGNMENT)
 
 
@@ -132,6 +138,11 @@ class NumpyAdapter:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
         if out.shape != parts[0].shape:
             out = out.reshape(-1)
+        if factor != 1.0 and out.ndim == 1 and len(out) > PIECE_ELEMENTS:
+            # In pieces, so that what is scaled is still in the cache.
+            for piece in pieces(len(out)):
+                self.reduce(out[piece], [part[piece] for part in parts], op, factor)
+            return
         combine = COMBINE[op]
         with numpy.errstate(all="ignore"):  # gradients may be infinite
             if len(parts) == 1:

@@ -32,7 +32,7 @@ COMBINE: dict[ReduceOp, Any] = {
 HALF_TYPES = ("float16", "bfloat16")
 FULL_TYPES = ("float32", "float64")
 
-PIECE_ELEMENTS = 1 << 16
+PIECE_ELEMENTS = 1 << 15
 """Elements that are scaled at once: what lies between takes eight bytes of each several times."""
 _SMALL = 1 << 31
 """Numerators and denominators are below it, so that the product of two fits in 63 bits."""
@@ -55,21 +55,16 @@ def scale(array: Array, factor: float) -> None:
     exactly. NumPy's warnings are the caller's to silence."""
     name = array.dtype.name
     if name in FULL_TYPES:
-        _scale_floats(array, factor)
+        function, number = scaling(name, factor)
+        function(array, number, array)
     elif name in HALF_TYPES:
-        numpy.copyto(array, _scale_floats(array.astype("float32"), factor), casting="unsafe")
+        function, number = scaling("float32", factor)
+        function(array, number, array, dtype="float32", casting="unsafe")
     elif name != "bool":
         _scale_integers(array, factor)
 
 
-def _scale_floats(array: Array, factor: float) -> Array:
-    """Multiply floats in place, or divide by n where the factor is one n-th; return the array."""
-    function, number = scaling("float32", factor)
-    function(array, number, array)
-    return array
-
-
-def scaling(dtype: str, factor: float) -> tuple[Callable[[Array, float, Array], object], float]:
+def scaling(dtype: str, factor: float) -> tuple[Callable[..., object], float]:
     """Return the function that `scale` comes to for a type, of an array, a number and the array, and that."""
     if dtype not in FULL_TYPES:
         return (lambda array, factor, _out: scale(array, factor)), factor
@@ -77,8 +72,17 @@ def scaling(dtype: str, factor: float) -> tuple[Callable[[Array, float, Array], 
     return (numpy.divide, divisor) if divisor else (numpy.multiply, factor)
 
 
+def pieces(count: int) -> list[slice]:
+    """Return the pieces of `PIECE_ELEMENTS` that a long array is worked on in."""
+    return [slice(at, at + PIECE_ELEMENTS) for at in range(0, count, PIECE_ELEMENTS)]
+
+
 def _scale_integers(array: Array, factor: float) -> None:
     limits = numpy.iinfo(array.dtype)
+    ratio = fraction_of(factor)
+    if ratio is not None and ratio[0] == 1 and ratio[1] <= limits.max:
+        _divide_integers(array, ratio[1])
+        return
     scale_integers(
         array,
         array.size,
@@ -89,6 +93,17 @@ def _scale_integers(array: Array, factor: float) -> None:
         to_int=lambda numbers: numbers.astype("int64"),
         write=partial(numpy.copyto, casting="unsafe"),
     )
+
+
+def _divide_integers(array: Array, divisor: int) -> None:
+    """Divide in place and cut toward zero: averages, for which NumPy has vector kernels that round down."""
+    flat = array.reshape(-1)
+    for part in pieces(flat.size):
+        some = flat[part]
+        if some.dtype.kind == "i":
+            negative = some >> (8 * some.itemsize - 1)
+            numpy.add(some, negative & (divisor - 1), some)
+        numpy.floor_divide(some, divisor, some)
 
 
 @lru_cache(maxsize=1024)
@@ -204,7 +219,7 @@ def _call_silently(function: Callable[..., Any], *arguments: Any, **words: Any) 
 class NumpyFlat:
     """See `ringleader.engine.reduction_kernels.FlatKernels`; ``take`` and ``give`` are the framework's."""
 
-    def __init__(self, dtype: str, take: Callable[[Any], Array], give: Callable[[Array], Any]) -> None:
+    def __init__(self, dtype: str, take: Callable[[Any], Any], give: Callable[[Array], Any]) -> None:
         """Take the element type, and the ways from the framework's arrays to NumPy's 1-D ones and back."""
         self._dtype = dtype
         self.take = take
@@ -228,6 +243,15 @@ class NumpyFlat:
         """Multiply in place; see `Kernels.scale`."""
         self._call(scale, flat, factor)
 
+    def writer(self, factor: float) -> Callable[[Array, Array], Any] | None:
+        """Return what copies and scales, None where that takes more than one pass."""
+        if factor == 1.0:
+            return self.copy
+        if self._dtype not in FULL_TYPES:
+            return None
+        call, (function, number) = self._call, scaling(self._dtype, factor)
+        return lambda target, source: call(function, source, number, target)
+
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[Array, Sequence[Array]], None]:
         """Return what reduces parts in their order and scales the result."""
         call, combine = self._call, COMBINE[op]
@@ -248,3 +272,15 @@ class NumpyFlat:
                 call(last, out, number, out)
 
         return reduce
+
+    def calls(
+        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], Any]]:
+        """Return calls without a frame of Python."""
+        call, combine, (first, *rest) = self._call, COMBINE[op], parts
+        last, number = scaling(self._dtype, factor)
+        steps: list[Callable[[], Any]] = []
+        for part in rest:
+            steps.append(partial(call, combine, first, part, out=out))
+            first = out
+        return steps if factor == 1.0 else [*steps, partial(call, last, out, number, out)]

@@ -63,7 +63,7 @@ def adopt(pid: int) -> None:
 
 
 def disown(pid: int) -> None:
-    """Forget a process that ``adopt`` was told of: its number may be another's soon."""
+    """Forget a process that ``adopt`` was given: its number may be another's soon."""
     _ADOPTED.discard(pid)
 
 

@@ -155,7 +155,7 @@ class InnerAgent:
     ) -> None:
         """Begin with a connection that both sides have proven, and no command yet.
 
-        ``wake``: read end of the pipe that tells of signals. ``parents``: the outer process, and the MPI's
+        ``wake``: read end of the pipe that reports signals. ``parents``: the outer process, and the MPI's
         process that started it.
         """
         self.launcher = launcher
@@ -295,7 +295,7 @@ class InnerAgent:
             self.process.orphaned = self._who_ends_us(asked)
             if not self.process.told_to_stop:
                 self.stop_at = time.monotonic() + ABORT_SECONDS
-                if self.process.orphaned == DAEMON:  # nothing of ours causes that, so it is told at once
+                if self.process.orphaned == DAEMON:  # nothing of ours causes that, so it is reported at once
                     self.launcher.say(do="lost", what=DAEMON)
 
     def _who_ends_us(self, asked: set[int]) -> str:

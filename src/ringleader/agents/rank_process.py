@@ -156,7 +156,7 @@ class RankProcess:
 
     def kill(self, now: float) -> None:
         """SIGKILL to everything of the rank, and soon again for one that forked meanwhile."""
-        # Whoever reaps our child must be us: how it ended is to be told.
+        # Whoever reaps our child must be us: how it ended is to be reported.
         process_tree.send(process_tree.below(os.getpid()), signal.SIGKILL)
         self.collect()
         self.killed = True

@@ -219,6 +219,6 @@ def progress(samples: int, *, steps: int = 1) -> None:
     """Tell the launcher that this rank has trained ``samples`` more samples, in ``steps`` more steps.
 
     Call it on every rank after a step, with that rank's own samples (its batch size, not the global one).
-    Raises ValueError unless both are positive, TypeError unless both are whole numbers.
+    Raises ValueError unless both are positive, TypeError unless both are integers.
     """
     (_reporter or start()).add(samples, steps)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ringleader.plan.job import CONSISTENCY
+from ringleader.plan.job import CONSISTENCY, MOST_RECYCLED, RECYCLED_RESULTS
 
 IN_STEP = "in-step"
 """Value of ``RINGLEADER_UNCOUPLED`` for ranks that meet, but exchange nothing."""
@@ -51,7 +51,7 @@ class EngineSettings:
     uncoupled: bool
     """Keep rank and size but exchange nothing."""
     in_step: bool = False
-    """Uncoupled, but meet the other ranks where something would be exchanged."""
+    """Uncoupled, but synchronize with the other ranks where something would be exchanged."""
     status_file: str
     """File in which the launcher notes ranks that ended; empty where there is none."""
     limits: Limits
@@ -62,14 +62,16 @@ class EngineSettings:
     transport: str = ""
     """Transport to use instead of the best one: ``mpi`` leaves shared memory out. Empty: the best one."""
     ranks_per_host: int | None = None
-    """Take so many consecutive ranks for a host, None: those that share memory. Lets one machine be measured
-    and tested as several hosts."""
+    """Take this many consecutive ranks for a host, None: those that share memory. Lets one machine be
+    measured and tested as several hosts."""
     fusion_bytes: int | None = None
     """Most bytes of small operations that travel together, 0: each by itself, None: what is best here."""
     dynamic_sets: bool = False
     """Whether process sets can be added and removed after ``init``."""
     consistency: str = "warn"
     """What is done where ranks' parameters differ: one of `CONSISTENCY`."""
+    recycled_results: int = RECYCLED_RESULTS
+    """Results of each size whose memory is kept and used again; 0: none."""
 
 
 def read_settings(environ: Mapping[str, str]) -> EngineSettings:
@@ -81,6 +83,9 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     stall = seconds_of(environ, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", float("inf"))
     deadline = seconds_of(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
+    recycled = environ.get("RINGLEADER_RECYCLED_RESULTS", "").strip() or str(RECYCLED_RESULTS)
+    if not (recycled.isascii() and recycled.isdigit() and int(recycled[:9]) <= MOST_RECYCLED):
+        raise ValueError(f"RINGLEADER_RECYCLED_RESULTS is {recycled!r}: use 0 (none) to {MOST_RECYCLED}")
     elastic = all(environ.get(name) for name in _ELASTIC)
     consistency = environ.get("RINGLEADER_CONSISTENCY_CHECK", "").lower() or CONSISTENCY[0]
     if consistency not in CONSISTENCY:
@@ -106,6 +111,7 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
         fusion_bytes=int(fusion) if fusion.isdigit() else None,
         dynamic_sets=_on(environ, "HOROVOD_DYNAMIC_PROCESS_SETS"),
         consistency=consistency,
+        recycled_results=int(recycled),
     )
 
 

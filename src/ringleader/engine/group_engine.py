@@ -12,7 +12,7 @@ In a round each rank brings a digest of what it has pending. Where the digests a
 done. Otherwise the ranks exchange their lists, and `negotiation.decide` says what all of them have asked for,
 whatever the order.
 
-An engine is of one group of ranks. Groups have engines of their own, so that none waits for another.
+An engine is of one group of ranks. Groups have their own engines, so that none waits for another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ringleader.engine.operations import (
 from ringleader.engine.reduction_kernels import Array
 from ringleader.engine.submission_queue import SubmissionQueue, still_pending
 from ringleader.engine.timeline import Stage, activity_of
-from ringleader.engine.transports.transport import Region
+from ringleader.engine.transports.transport import Bound, Region
 
 STOP_SECONDS = 0.5
 """At the end of the engine what is under way gets this long."""
@@ -105,15 +105,21 @@ class Engine:
             queue.lock.release()
         queue.wait(work)
 
-    def run_again(
-        self, kept: Work, serial: int, array: Array, out: Array, source: Array, target: Array, address: int
-    ) -> bool:
+    def bind(self, signature: Signature, source: Array, target: Array, address: int) -> Bound | None:
+        """Return what reduces a flat array into another one, for `run_again`; None: nothing is kept for that.
+
+        ``address`` is where the array lies if it is reduced in place, else 0.
+        """
+        transport = self.transport
+        reduction = transport.reductions.get(id(signature)) or transport.reduction_of(signature)
+        return None if reduction is None else reduction.bind(source, target, address)
+
+    def run_again(self, kept: Work, serial: int, array: Array, out: Array, bound: Bound | None) -> bool:
         """Do a reduction of an array in host memory once more; raises what went wrong.
 
-        ``kept`` describes it, without arrays. ``source`` and ``target`` are flat arrays over ``array`` and
-        ``out``, and ``address`` is where the array lies if it is reduced in place, else 0. Return False, with
-        nothing done, where something else is under way. What it costs besides the exchange counts: it is the
-        most frequent operation.
+        ``kept`` describes it, without arrays; ``bound`` is what `bind` returned for their memory. Return
+        False, with nothing done, where something else is under way. What it costs besides the exchange
+        counts: it is the most frequent operation.
         """
         queue = self.queue
         busy = queue.works or queue.broken or queue.observer is not None or self._released.to_tell
@@ -121,12 +127,12 @@ class Engine:
             return False
         try:
             self._peer_wait.subject = kept
-            digest, transport = kept.again(serial), self.transport
-            reduction = transport.reductions.get(id(kept.signature)) or transport.reduction_of(kept.signature)
-            if reduction is not None:
-                staged = reduction.stage(source, address)
+            digest = kept.again(serial)
+            if bound is not None:
+                stage, reduce = bound
+                staged = stage()
                 if self._barrier.agree(digest + staged & MASK):
-                    reduction.reduce(source, target, address, staged)
+                    reduce(staged)
                     return True
                 work = kept.with_arrays(array, out)
             else:
@@ -144,7 +150,7 @@ class Engine:
 
     def _met(self, work: Work) -> bool:
         """Meet the other ranks for an operation and do it; False where they ask for something else."""
-        # A rank that did not lay its data out before would meet the others again.
+        # A rank that did not lay its data out before would synchronize with the others again.
         staged = self.transport.stage(work)
         if not self._barrier.agree(work.digest + staged & MASK):
             return False
@@ -169,7 +175,8 @@ class Engine:
         if queue.works.setdefault(work.name, work) is work:
             self._negotiate([work], blocked=True)
             return
-        # Another thread has asked under this name while this one met the other ranks, who now send lists.
+        # Another thread has asked under this name while this one synchronized with the other ranks, who now
+        # send lists.
         queue.finish(work, still_pending(work))
         self._negotiate(list(queue.works.values()), blocked=False)
 
@@ -302,7 +309,7 @@ class Engine:
         self.run(_control_work("process_set", note=change))
 
     def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
-        """Make memory in which gradients can be reduced in place, in turn with the operations. Collective."""
+        """Make memory in which gradients are reduced in place, in order with the operations. Collective."""
         if device != "cpu":
             if self.queue.devices is None:
                 raise HorovodInternalError(f"arrays on {device} cannot be carried here")
@@ -316,7 +323,7 @@ class Engine:
     def release(self, region: Region) -> None:
         """Say that this rank needs memory that `register` made no more. Not collective, and waits for nobody.
 
-        May be called at any time, also by a finaliser in the middle of anything else. The memory goes
+        May be called at any time, also by a finalizer in the middle of anything else. The memory goes
         when all ranks have released it and no array of theirs is left over it: they tell each other
         with the next operation after a release, or the next `register`. Memory of this rank's own goes with
         its last array, as any does.
@@ -346,7 +353,7 @@ class Engine:
         return self.transport.divide(region, start, stop) if region.device == "cpu" else None
 
     def publish_parts(self, region: Region, name: str) -> None:
-        """Bring everybody's part of divided memory to all ranks, which meet afterwards. Collective."""
+        """Bring everybody's part of divided memory to all ranks, which synchronize afterwards. Collective."""
         signature = Signature(kind="publish_parts", dtype=region.dtype, shape=(region.count,))
         digest = signature_digest(signature)
         self.run(Work(signature, digest, name=name, serial=0, array=region, out=region))

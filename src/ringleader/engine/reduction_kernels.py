@@ -50,7 +50,7 @@ class FlatKernels(Protocol):
     """
 
     def take(self, array: Array) -> Array:
-        """Return a flat array over the memory of a contiguous array of the framework."""
+        """Return a flat array over the memory of a contiguous array of the framework; need not keep it."""
 
     def give(self, flat: Array) -> Array:
         """Return the framework's 1-D array over the memory of a flat one."""
@@ -67,11 +67,19 @@ class FlatKernels(Protocol):
     def scale(self, flat: Array, factor: float) -> None:
         """Multiply in place; see `Kernels.scale`."""
 
+    def writer(self, factor: float) -> Callable[[Array, Array], Any] | None:
+        """Return what copies as `copy` does and scales as `scale` does, in one pass; None: it takes more."""
+
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[Array, Sequence[Array]], None]:
         """Return what reduces two or more parts in their order into an array, then scales it.
 
         The array may be one of the first two parts.
         """
+
+    def calls(
+        self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], Any]]:
+        """Return calls that do with these arrays what `reducer` returns, at the least cost."""
 
 
 class Kernels(Protocol):

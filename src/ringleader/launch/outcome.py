@@ -1,4 +1,4 @@
-"""What comes back from a launch, and who is told while it runs."""
+"""What comes back from a launch, and who is informed while it runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Listener(Protocol):
         """Take a word on how far the start has come; the empty text says that the ranks run."""
 
     def warning(self, text: str) -> None:
-        """Take something the user should know although the job goes on."""
+        """Take something the user should know although the job continues."""
 
     def flush(self) -> None:
         """Pass on the lines that came: there is none more for the moment.
@@ -140,7 +140,7 @@ class Outcome(JobExit):
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
-    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""
+    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank reported any."""
     elastic: ElasticHistory | None = None
     """What an elastic job went through."""
     differences: tuple[dict[str, Any], ...] = ()

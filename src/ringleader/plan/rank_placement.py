@@ -33,7 +33,7 @@ class RdmaPort:
     netdev: str = ""
     """A network interface of its addresses that the ranks' network namespace has; RoCE needs one."""
     file: str = ""
-    """``/dev/infiniband/uverbs0``; empty: its device file is not there."""
+    """``/dev/infiniband/uverbs0``; empty: its device file does not exist."""
     unusable: str = ""
     """Why that file cannot be opened; empty: it can."""
 
@@ -325,7 +325,7 @@ def _numbered(job: Job, facts: tuple[HostFacts, ...], counts: list[int]) -> Plan
 def _visible_gpus(job: Job, fact: HostFacts, own: str | None) -> str | None:
     """Return CUDA_VISIBLE_DEVICES for a rank: all GPUs of its host, in their order.
 
-    Its own alone where the job asks for that, where the rank is a world of its own (local rank 0), and of
+    Its own alone where the job asks for that, where the rank is its own world (local rank 0), and of
     MIG instances, of which CUDA takes one in a process.
     """
     if own is None or not job.all_gpus or job.uncoupled or own.startswith("MIG-"):

@@ -13,6 +13,7 @@ from ringleader.adapters.process_sets import ProcessSet
 from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.torch.result_memory import result_like
 from ringleader.torch.torch_kernels import TorchKernels, dtype_name
 
 __all__ = [
@@ -31,7 +32,7 @@ def contiguous(tensor: torch.Tensor, in_place: bool = False) -> torch.Tensor:
     """Return the tensor's values, apart from autograd, in contiguous memory on the same device.
 
     That is the tensor's own memory where it can be, else a copy. `ValueError` for tensors that have none,
-    and where only another framework was told to `init`.
+    and where only another framework was initialized.
     """
     if not isinstance(PROCESS.get().kernels, TorchKernels):
         raise ValueError("Another framework has joined the ranks: call ringleader.torch.init() as well.")
@@ -80,7 +81,7 @@ OPERATIONS = OperationKinds(
     TensorKind(
         values=contiguous,
         dtype=dtype_name,
-        like=torch.empty_like,
+        like=result_like,
         device=_device,
         array=None,
         splits=_counts,

@@ -12,16 +12,19 @@ from typing import Any
 import torch
 
 from ringleader.adapters.process_sets import ProcessSet, begin_operation
+from ringleader.adapters.result_memory import LEAST_BYTES
 from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.rank_group import Group
+from ringleader.engine.transports.transport import Bound
 from ringleader.torch.differentiable import OPERATIONS, into_tensor
+from ringleader.torch.result_memory import result_like
 from ringleader.torch.torch_kernels import dtype_name, flat_at
 
 CAPACITY = 1024
 """Descriptions that a group of ranks keeps."""
 ADDRESSES = 16
-"""Addresses of tensors that are remembered with each."""
+"""Pairs of addresses, of a tensor and its result, that are remembered with each."""
 _STRIDED = torch.strided
 _describe, _describe_in_place = OPERATIONS.allreduce.describe, OPERATIONS.allreduce_in_place.describe
 
@@ -58,20 +61,24 @@ def reduced(
 
 
 class RepeatedReduction:
-    """A description, and the memory of tensors that it was used for."""
+    """A description, and what is bound to the memory of tensors that it was used for."""
 
-    __slots__ = ("_count", "_dtype", "_flats", "_key", "_op", "_postscale", "_prescale", "_run", "_work")
+    __slots__ = (
+        *("_bound", "_count", "_dtype", "_engine", "_key", "_like"),
+        *("_op", "_postscale", "_prescale", "_run", "_work"),
+    )
 
     def __init__(self, engine: Engine, work: Work, tensor: torch.Tensor) -> None:
         """Keep the description of what the engine did to ``tensor``."""
-        self._run = engine.run_again
+        self._engine, self._run = engine, engine.run_again
         self._work = work.with_arrays(None, None)
         signature = work.signature
         self._key: _Key = (tensor.dtype, tensor.shape, work.local_name)
         self._op, self._prescale, self._postscale = signature.op, signature.prescale, signature.postscale
         self._dtype, self._count = dtype_name(tensor), tensor.numel()
-        # This does not keep the memory: it is used only while a tensor of this type and length is there.
-        self._flats: dict[int, Any] = {}
+        self._like = result_like if tensor.nbytes >= LEAST_BYTES else torch.empty_like
+        # This does not keep the memory: it is used only while tensors of this type and length are there.
+        self._bound: dict[Any, Bound] = {}
 
     def run(
         self,
@@ -96,28 +103,35 @@ class RepeatedReduction:
             or tensor.is_neg()
         ):
             return None
-        source = self._flats.get(address := tensor.data_ptr())
-        if source is None:  # else memory of the host lies there, and what autograd knows does not matter
+        key: Any = tensor.data_ptr()
+        out = tensor
+        if not in_place:
+            out = self._like(tensor)
+            key = key, out.data_ptr()
+        bound = self._bound.get(key)
+        if bound is None:  # else memory of the host lies there, and what autograd knows does not matter
             if tensor.requires_grad or not tensor.is_cpu:
                 return None
-            source = self._flat(tensor, address)
-        if in_place:
-            return tensor if self._run(self._work, serial, tensor, tensor, source, source, address) else None
-        out = torch.empty_like(tensor)
-        target = self._flats.get(out_address := out.data_ptr())
-        if target is None:
-            target = self._flat(out, out_address)
-        return out if self._run(self._work, serial, tensor, out, source, target, 0) else None
+            bound = self._bind(tensor, out, key)
+        return out if self._run(self._work, serial, tensor, out, bound) else None
 
-    def _flat(self, tensor: torch.Tensor, address: int) -> Any:
-        """Return the flat array over a tensor's memory, and remember it if it is NumPy's."""
-        flat = flat_at(address, self._dtype, self._count)
-        if flat is None:
-            return tensor.view(-1)
-        if len(self._flats) >= ADDRESSES:
-            self._flats.clear()
-        self._flats[address] = flat
-        return flat
+    def _bind(self, tensor: torch.Tensor, out: torch.Tensor, key: Any) -> Bound | None:
+        """Return what does the reduction in the memory of these tensors; remember it where it keeps none."""
+        source: Any
+        target: Any
+        source, target = (flat_at(one.data_ptr(), self._dtype, self._count) for one in (tensor, out))
+        is_memory = source is not None
+        if not is_memory:
+            source, target = tensor.view(-1), out.view(-1)
+        address = 0
+        if out is tensor:
+            target, address = source, tensor.data_ptr()
+        bound = self._engine.bind(self._work.signature, source, target, address)
+        if is_memory and bound is not None:
+            if len(self._bound) >= ADDRESSES:
+                self._bound.clear()
+            self._bound[key] = bound
+        return bound
 
     def describes(self, work: Work) -> bool:
         """Return whether this is the description of what was done."""

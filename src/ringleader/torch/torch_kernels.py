@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import c_char
+from functools import partial
 from typing import Any
 
 import numpy
@@ -12,13 +12,16 @@ import torch
 from ringleader.adapters.numpy_adapter import DOT_COUNT
 from ringleader.adapters.numpy_arithmetic import (
     HALF_TYPES,
+    PIECE_ELEMENTS,
     Array,
     NumpyFlat,
     dtype_named,
     float_reduction,
+    pieces,
     scale_integers,
 )
 from ringleader.adapters.numpy_arithmetic import scale as scale_array
+from ringleader.engine.communicator import memory_at
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.reduction_kernels import FlatKernels, divisor_of
 
@@ -118,7 +121,9 @@ class TorchKernels:
         """Multiply in place, or divide by n where the factor is one n-th: half types in float32, integers
         as `scale_integers` says."""
         dtype = array.dtype
-        if dtype in (torch.float32, torch.float64):
+        if dtype.is_floating_point and array.is_cpu:
+            _write_scaled(array, array, factor)
+        elif dtype in (torch.float32, torch.float64):
             _scale_floats(array, factor)
         elif dtype in (torch.float16, torch.bfloat16):
             array.copy_(_scale_floats(array.float(), factor))
@@ -131,6 +136,11 @@ class TorchKernels:
         """Reduce in the order of the parts, so that every rank gets the same bits."""
         if out.shape != parts[0].shape:
             out = out.view(-1)
+        if factor != 1.0 and out.dim() == 1 and len(out) > PIECE_ELEMENTS:
+            # In pieces, so that what is scaled is still in the cache.
+            for piece in pieces(len(out)):
+                self.reduce(out[piece], [part[piece] for part in parts], op, factor)
+            return
         if out.dtype in _SIGNED or out.dtype == torch.bool:
             self._reduce_rare(out, parts, op)
         else:
@@ -180,7 +190,12 @@ class TorchKernels:
         """Return NumPy's for all types but the half ones: a call of them begins 1 µs sooner."""
         if dtype in HALF_TYPES:
             return self
-        return NumpyFlat(dtype, take=_numpy_flat, give=torch.from_numpy)
+
+        def take(tensor: torch.Tensor) -> Array | None:
+            # Not by `tensor.numpy()`, after which PyTorch does not resize the script's tensor.
+            return flat_at(tensor.data_ptr(), dtype, tensor.numel())
+
+        return NumpyFlat(dtype, take=take, give=torch.from_numpy)
 
     # `FlatKernels` of the half types
 
@@ -194,9 +209,21 @@ class TorchKernels:
         """Return what copies tensors of its length into it."""
         return target.copy_
 
+    def writer(self, factor: float) -> Callable[[torch.Tensor, torch.Tensor], Any]:
+        """Return what copies and scales."""
+        if factor == 1.0:
+            return self.copy
+        return lambda target, source: _write_scaled(target, source, factor)
+
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         """Return what reduces parts in their order and scales the result."""
         return lambda out, parts: self.reduce(out, parts, op, factor)
+
+    def calls(
+        self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
+    ) -> Sequence[Callable[[], Any]]:
+        """Return a call that reduces the parts."""
+        return [partial(self.reduce, out, parts, op, factor)]
 
     def dots(self, first: torch.Tensor, second: torch.Tensor) -> tuple[float, float, float]:
         """Return the three dot products of two tensors; in pieces, which bounds the room for float64."""
@@ -222,10 +249,6 @@ class TorchKernels:
         out.copy_(total.add_(second.to(inner) * of_second))
 
 
-def _numpy_flat(tensor: torch.Tensor) -> Array:
-    return tensor.numpy().reshape(-1)
-
-
 def flat_at(address: int, dtype: str, count: int) -> Array | None:
     """Return the flat array of `TorchKernels.flat_kernels` over memory that it does not keep.
 
@@ -234,8 +257,7 @@ def flat_at(address: int, dtype: str, count: int) -> Array | None:
     if dtype in HALF_TYPES:
         return None
     kind = dtype_named(dtype)
-    memory: Any = (c_char * (count * kind.itemsize)).from_address(address)
-    return numpy.frombuffer(memory, kind)
+    return numpy.frombuffer(memory_at(address, count * kind.itemsize), kind)
 
 
 def scale_on_device(array: torch.Tensor, factor: float) -> None:
@@ -252,12 +274,19 @@ def scale_on_device(array: torch.Tensor, factor: float) -> None:
     )
 
 
+def _write_scaled(target: torch.Tensor, source: torch.Tensor, factor: float) -> None:
+    """Write floats in host memory, multiplied or divided; PyTorch computes half types in float32 there."""
+    divisor = divisor_of(factor)
+    if divisor:
+        torch.div(source, divisor, out=target)
+    else:
+        torch.mul(source, factor, out=target)
+
+
 def _scale_floats(array: torch.Tensor, factor: float) -> torch.Tensor:
     divisor = divisor_of(factor)
     if not divisor:
         return array.mul_(factor)
-    if array.is_cpu:
-        return array.div_(divisor)
     # By a number PyTorch multiplies with its inverse there, by a tensor it divides.
     return array.div_(torch.full((), divisor, dtype=array.dtype, device=array.device))
 

@@ -5,7 +5,7 @@ import sys
 import torch
 
 import ringleader.torch as hvd
-from ringleader.engine.window.staged_reductions import SHORT_BUFFER_BYTES
+from ringleader.engine.window.staged_reductions import IN_PLACE_BYTES
 from ringleader.torch.basics import session
 
 hvd.init()
@@ -56,7 +56,7 @@ for turn in range(3):
         assert hvd.allreduce_(filled(tensor), op=hvd.Sum) is tensor
         assert torch.equal(tensor, WANT), (turn, where)
         if session().engine.transport.name == "window":
-            assert len(DONE_IN_PLACE) == int(in_place and COUNT * 4 > SHORT_BUFFER_BYTES), (turn, where)
+            assert len(DONE_IN_PLACE) == int(in_place and COUNT * 4 > IN_PLACE_BYTES), (turn, where)
         assert torch.equal(hvd.allreduce(filled(tensor), op=hvd.Sum), WANT), (turn, where)
         hvd.allreduce_(filled(tensor), op=hvd.Sum, prescale_factor=2.0)
         assert torch.equal(tensor, WANT * 2), (turn, where)

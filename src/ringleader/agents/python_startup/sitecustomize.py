@@ -1,5 +1,5 @@
 """Runs in every Python of a rank before the script: SIGQUIT writes all threads' stacks where the agent reads
-them, and the end of a script by an exception is told at once. With ``--as-horovod`` the name ``horovod``
+them, and the end of a script by an exception is reported at once. With ``--as-horovod`` the name ``horovod``
 stands for ``ringleader``. What the script does with a framework is watched by ``script_watch``.
 
 It comes first in PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.
@@ -201,7 +201,7 @@ class _ScriptEnd:
 def _mpi_waits() -> bool:
     """Say whether mpi4py will end MPI once Python is over.
 
-    Its import initialises MPI, and one that a signal interrupts after that leaves no module behind to ask.
+    Its import initializes MPI, and one that a signal interrupts after that leaves no module behind to ask.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None:
@@ -251,7 +251,7 @@ def _pass_on_notices() -> None:
     """Have SIGTERM to a rank of an elastic job tell its host agent that this host is to leave.
 
     Where the rank's own agent means it as the end, it has said so in the status file. For the rank's own
-    process alone, and until the script has a handler of its own: whoever it starts ends as ever.
+    process alone, and until the script has its own handler: whoever it starts ends as ever.
     """
     try:
         agent, host_agent = (

@@ -194,7 +194,7 @@ def measure(
 
     A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
     it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason. Only
-    ranks in step that fail are left out, with a warning: a script may depend on what it
+    barrier-only ranks that fail are left out, with a warning: a script may depend on what it
     receives from others, and receives nothing from these.
     """
     run = asked.begun(date)
@@ -231,7 +231,7 @@ def measure(
             sample = replace(_sample(one, run, outcome, meter), sitting=len(run.resumed))
         except BaseException as error:
             if one.kind == IN_STEP and isinstance(error, RankError):
-                warn(f"{_why(one, error)}; ranks in step are left out at {one.size}")
+                warn(f"{_why(one, error)}; barrier-only ranks are left out at {one.size}")
                 failed.add(one.size)
                 continue
             keep(replace(run, failure=_why(one, error)))

@@ -89,7 +89,7 @@ class Terminal:
         self._progress.show(text)
 
     def warning(self, text: str) -> None:
-        """Show something the user should know although the job goes on."""
+        """Show something the user should know although the job continues."""
         self._progress.clear()
         self._lines.finish()
         self._write(f"ringleader: {text}\n")

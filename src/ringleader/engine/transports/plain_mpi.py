@@ -83,48 +83,57 @@ class MpiReducer:
         self.pieces = measure_link(self.mpi_calls if self._sends else None, self._everybody).pieces
         return True
 
-    def reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
-        """Reduce the 1-D array over the ranks of the communicator; all of them are known to be here."""
+    def reduce(self, flat: Array, dtype: str, op: ReduceOp, factor: float = 1.0) -> None:
+        """Reduce the 1-D array over the ranks of the communicator, all known to be here, and scale it."""
         calls, count = self.mpi_calls, self._kernels.count(flat)
-        if calls.size == 1 or count == 0:
-            return
-        if self._in_one_call(count, dtype, op):
+        if calls.size > 1 and count and self._in_one_call(count, dtype, op):
             calls.traffic.allreduce(count * ITEMSIZE[dtype])
             for piece in self._cut(flat, count, max(1, calls.most_bytes // ITEMSIZE[dtype])):
                 calls.reduce_in_place(memory_of(self._kernels, piece, dtype), dtype, _mpi_op(dtype, op))
+            self._scale(flat, factor)
         else:
             pieces = self._cut(flat, count, self.pieces.nbytes // ITEMSIZE[dtype])
-            for _ in self.reduce_stream(pieces, dtype, op):
+            for _ in self.reduce_stream(pieces, dtype, op, factor):
                 pass
 
-    def reduce_stream(self, arrays: Iterable[Array], dtype: str, op: ReduceOp) -> Iterator[Array]:
-        """Reduce 1-D arrays in place as they come; yield each of them, in their order, when it is done.
+    def reduce_stream(
+        self, arrays: Iterable[Array], dtype: str, op: ReduceOp, factor: float = 1.0
+    ) -> Iterator[Array]:
+        """Reduce 1-D arrays in place as they come, and scale them; yield each, in their order, when done.
 
-        Several are under way at once: see `Pipeline`.
+        Several are under way at once: see `Pipeline`. What goes pairwise is scaled by the rank that sums it.
         """
-        return self.pipeline().run(arrays, lambda array: self._steps(array, dtype, op))
+        return self.pipeline().run(arrays, lambda array: self._steps(array, dtype, op, factor))
+
+    def _scale(self, flat: Array, factor: float) -> None:
+        if factor != 1.0:
+            self._kernels.scale(flat, factor)
 
     def pipeline(self) -> Pipeline:
         """Return what has several exchanges over this communicator under way at once."""
         calls = self.mpi_calls
         return Pipeline(finish=calls.finish, abandon=calls.abandon, depth=self.pieces.depth)
 
-    def _steps(self, flat: Array, dtype: str, op: ReduceOp) -> Steps:
+    def _steps(self, flat: Array, dtype: str, op: ReduceOp, factor: float) -> Steps:
         kernels, calls, size = self._kernels, self.mpi_calls, self.mpi_calls.size
         count = kernels.count(flat)
         if size == 1 or count == 0:
+            self._scale(flat, factor)
             return
         if self._in_one_call(count, dtype, op):
             calls.traffic.allreduce(count * ITEMSIZE[dtype])
             yield calls.begin_reduce(memory_of(kernels, flat, dtype), dtype, _mpi_op(dtype, op))
+            self._scale(flat, factor)
             return
         edges = [count * rank // size for rank in range(size + 1)]
         pieces = [flat[start:stop] for start, stop in itertools.pairwise(edges)]
-        yield from self.scatter_steps(pieces, pieces[calls.rank], dtype, op)
+        yield from self.scatter_steps(pieces, pieces[calls.rank], dtype, op, factor)
         yield from self.gather_steps(pieces, dtype)
 
-    def scatter_steps(self, pieces: Sequence[Array], total: Array, dtype: str, op: ReduceOp) -> Steps:
-        """Reduce one 1-D piece per rank of everybody's array; ``total`` gets this rank's.
+    def scatter_steps(
+        self, pieces: Sequence[Array], total: Array, dtype: str, op: ReduceOp, factor: float
+    ) -> Steps:
+        """Reduce one 1-D piece per rank of everybody's array; ``total`` gets this rank's, scaled.
 
         A piece has the same length on all ranks. ``total`` does not overlap the pieces, or is this rank's.
         """
@@ -136,7 +145,7 @@ class MpiReducer:
             # What comes before it is summed first, in memory that was received.
             kernels.reduce(parts[0], parts[:me], op, 1.0)
             parts = [parts[0], *parts[me:]]
-        kernels.reduce(total, parts, op, 1.0)
+        kernels.reduce(total, parts, op, factor)
 
     def gather_steps(self, pieces: Sequence[Array], dtype: str) -> Steps:
         """Bring every rank's piece of an array to all."""
@@ -180,9 +189,9 @@ class MpiTransport(Transport):
         """Carry out the work."""
         KINDS[work.signature.kind](self, work)
 
-    def _reduce(self, flat: Array, dtype: str, op: ReduceOp) -> None:
+    def _reduce(self, flat: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         self.reducer.fit(self._kernels.count(flat) * ITEMSIZE[dtype])
-        self.reducer.reduce(flat, dtype, op)
+        self.reducer.reduce(flat, dtype, op, factor)
 
     def _allreduce(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
@@ -194,10 +203,10 @@ class MpiTransport(Transport):
         op, factor = plain_op(signature.op, signature.postscale, self.mpi_calls.size)
         if op is ReduceOp.ADASUM:
             Adasum(self.mpi_calls, kernels).reduce(flat, signature.dtype)
+            if factor != 1.0:
+                kernels.scale(flat, factor)
         else:
-            self._reduce(flat, signature.dtype, op)
-        if factor != 1.0:
-            kernels.scale(flat, factor)
+            self._reduce(flat, signature.dtype, op, factor)
 
     def _allgather(self, work: Work) -> None:
         signature, kernels = work.signature, self._kernels
@@ -262,6 +271,7 @@ class MpiTransport(Transport):
         work.out = kernels.empty((rows[me], *signature.shape[1:]), dtype)
         out = kernels.flat(work.out)
         step = max(1, self.scatter_bytes // ITEMSIZE[dtype] // size)
+        _op, factor = plain_op(signature.op, signature.postscale, size)
         # Every rank makes as many exchanges as the longest part needs; shorter parts end with empty pieces.
         for at in range(0, rows[0] * row, step):
             pieces = [
@@ -269,20 +279,15 @@ class MpiTransport(Transport):
                 for first, end in itertools.pairwise(edges)
             ]
             total = out[at : at + step]
-            for requests in self.reducer.scatter_steps(pieces, total, dtype, ReduceOp.SUM):
+            for requests in self.reducer.scatter_steps(pieces, total, dtype, ReduceOp.SUM, factor):
                 calls.finish(requests)
-        _op, factor = plain_op(signature.op, signature.postscale, size)
-        if factor != 1.0:
-            kernels.scale(work.out, factor)
 
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region in place."""
         if region.values is not None:
             self._exchange_converted(region, region.values, op, factor)
             return
-        self._reduce(region.mine, region.dtype, op)
-        if factor != 1.0:
-            self._kernels.scale(region.mine, factor)
+        self._reduce(region.mine, region.dtype, op, factor)
 
     def _exchange_converted(self, region: Region, values: Array, op: ReduceOp, factor: float) -> None:
         """Reduce values of another element type. See `Transport.converts`."""

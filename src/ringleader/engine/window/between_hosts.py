@@ -8,15 +8,15 @@ of each host reduce one each, and every host still sends and receives every elem
 Long arrays of the script go in a stream of segments through shared memory, as staging buffers would make
 every piece wait for its way over the network. A segment has a slice for each local rank, and a slice is what
 travels between hosts as one piece. Every rank copies the other ranks' slices of a segment into its shared
-memory; the ranks of the host meet; each sums its own slice, which then travels while the next segments are
-copied in and the results of earlier ones are copied out. So neither the copies nor the sums leave the line
-idle. Gradients that have another element type on the wire go so too: these copies convert, a segment's values
-right before it travels, and results when they are there.
+memory; the ranks of the host synchronize; each sums its own slice, which then travels while the next segments
+are copied in and the results of earlier ones are copied out. So neither the copies nor the sums leave the
+line idle. Gradients that have another element type on the wire go so too: these copies convert, a segment's
+values right before it travels, and results when they are there.
 
 `MpiReducer.reduce_stream` has finished a piece before it asks for the one `arrays_behind` after it. So when
-the ranks meet for a segment, the one that came so many before it is done on all of them. It is copied out
-then, and its memory is used again after one more meeting. Memory as long as the array has a place for each
-segment.
+the ranks synchronize for a segment, the one that came this many before it is done on all of them. It is
+copied out then, and its memory is used again after one more barrier. Memory as long as the array has a place
+for each segment.
 
 Divided memory: each local rank works for its peers on the other hosts. Of the parts that these own, it sums
 what the ranks of its host have, and sends each owner the sum. Back, it receives their parts and writes them
@@ -46,7 +46,7 @@ _Steps = Callable[[int], Iterator[Requests]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BetweenHosts:
-    """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
+    """Exchanges registered memory and long arrays. All ranks do so together, when they have synchronized."""
 
     kernels: Kernels
     flags: SharedFlags
@@ -61,10 +61,8 @@ class BetweenHosts:
     def reduce_sum(self, array: Array, dtype: str, op: ReduceOp, factor: float) -> None:
         """Reduce a host's sum with those of the other hosts in place, and scale it."""
         self.enter(CROSS_ALLREDUCE)
-        self.cross.reduce(array, dtype, op)
+        self.cross.reduce(array, dtype, op, factor)
         self.enter(WINDOW_REDUCE)
-        if factor != 1.0:
-            self.kernels.scale(array, factor)
 
     # registered memory
 
@@ -87,10 +85,8 @@ class BetweenHosts:
             region.pieces.clear()
             pieces = region.pieces[step] = self.registered.cut(region.parts, region.dtype, region.count, step)
         kernels, chunks = self.kernels, iter(pieces)
-        for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op):
+        for total in self.cross.reduce_stream(self._host_sums(pieces, op), region.dtype, op, factor):
             self.enter(WINDOW_REDUCE)
-            if factor != 1.0:
-                kernels.scale(total, factor)
             for view in next(chunks)[1:]:
                 kernels.copy(view, total)
             self.enter(CROSS_ALLREDUCE)
@@ -107,7 +103,7 @@ class BetweenHosts:
     # divided memory
 
     def _reduce_parts(self, region: Region, own: tuple[int, int], op: ReduceOp, factor: float) -> None:
-        """Leave the reduction in this rank's part of its memory; what lies in other parts is undefined."""
+        """Leave the reduction in this rank's part of its memory; what is in other parts is undefined."""
         kernels, cross = self.kernels, self.cross
 
         def steps(start: int) -> Iterator[Requests]:
@@ -119,14 +115,12 @@ class BetweenHosts:
             total = region.mine[self._clipped(region, own, start)]
             if self.registered.me == 0:
                 total = sums[cross.mpi_calls.rank]  # the same memory
-            yield from cross.scatter_steps(sums, total, region.dtype, op)
-            if factor != 1.0 and kernels.count(total):
-                kernels.scale(total, factor)
+            yield from cross.scatter_steps(sums, total, region.dtype, op, factor)
 
         self._run_parts(region, own, steps)
 
     def publish(self, region: Region) -> None:
-        """Bring everybody's part into the memory of all ranks. They meet afterwards."""
+        """Bring everybody's part into the memory of all ranks. They synchronize afterwards."""
         kernels, me, own = self.kernels, self.registered.me, region.span
         assert own is not None
         self.enter(CROSS_ALLREDUCE)
@@ -165,7 +159,7 @@ class BetweenHosts:
 
 
 class Stream:
-    """An array's way between hosts: how it is cut into segments, where these lie in shared memory."""
+    """An array's way between hosts: how it is cut into segments, where these are in shared memory."""
 
     def __init__(
         self,
@@ -211,11 +205,9 @@ class Stream:
         """Reduce the array over all ranks. Collective, with equal lengths and pieces on all ranks."""
         kernels, enter = self._kernels, self._hosts.enter
         if self._me < self._slices:
-            totals = self._hosts.cross.reduce_stream(self._host_sums(), self._dtype, self._op)
+            totals = self._hosts.cross.reduce_stream(self._host_sums(), self._dtype, self._op, self._factor)
             for number, total in enumerate(totals):
                 enter(WINDOW_REDUCE)
-                if self._factor != 1.0:
-                    kernels.scale(total, self._factor)
                 kernels.copy(self._target[self._slice(number, self._me)], total)
                 enter(CROSS_ALLREDUCE)
         else:
@@ -229,7 +221,7 @@ class Stream:
         self._hosts.flags.barrier()
 
     def _slice(self, number: int, rank: int) -> slice:
-        """Return where a rank's slice of a segment lies in the array."""
+        """Return where a rank's slice of a segment is in the array."""
         first = number * self._piece * self._slices
         left = min(self._count - first, self._piece * self._slices)
         length = -(-left // (self._line * self._slices)) * self._line
@@ -257,7 +249,7 @@ class Stream:
             yield total
 
     def _share(self, number: int) -> None:
-        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
+        """Copy in the others' slices of a segment, synchronize on the host, copy out what is done."""
         kernels = self._kernels
         for rank in self._others:
             mine = self._memory(number, owner=self._me, rank=rank)

@@ -6,16 +6,18 @@ barrier that all ranks have passed since.
 *Long buffers*: three of each rank, used in turn, for one piece of a long array each. A buffer has a section
 for every local rank: in section ``j`` lies what rank ``j`` is to reduce. Three, because at one time the
 values of a piece are laid out, those of the piece before are reduced, and the results of the one before that
-are read. The turn goes on from one array to the next: a rank lays out a new array's values while its peers
+are read. The turn continues from one array to the next: a rank lays out a new array's values while its peers
 still read the last results of the one before.
 
-Arrays that lie in registered memory already are reduced there: see `registered_memory`.
+Arrays that are in registered memory already are reduced there: see `registered_memory`.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ringleader.engine.agreement_barrier import SharedFlags
 from ringleader.engine.communicator import Segment
@@ -23,16 +25,17 @@ from ringleader.engine.operations import ReduceOp, Signature
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, FlatKernels, Kernels
 from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.transport import Reduction
+from ringleader.engine.transports.transport import Bound, Reduction
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just
 written is then still in its own processor's cache, from which another one reads more slowly than from the
 one that they share."""
-SHORT_BUFFER_BYTES = 16 << 10
-"""A short buffer, and so the longest array that goes one-shot: with two ranks two-shot was measured to be
-faster from 64 KiB on; with more it begins to win sooner. Of a longer array it is worth checking whether it
-lies in registered memory."""
+SHORT_BUFFER_BYTES = 64 << 10
+"""A short buffer, and so the longest array that two ranks reduce one-shot: two-shot is faster from there on.
+Of more ranks each adds all of everybody's, so the limit is `StagingBuffers.most_short`."""
+IN_PLACE_BYTES = 16 << 10
+"""Of a longer array it is worth checking whether it lies in registered memory."""
 LONG_BUFFERS = 3
 STAGING_BYTES = LONG_BUFFERS * LONG_BUFFER_BYTES + 2 * SHORT_BUFFER_BYTES
 """Memory of each rank for all its buffers."""
@@ -49,7 +52,7 @@ Its arguments are the array, its element type, the operation and the factor.
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Layout:
-    """Where the slices of a piece lie in a long buffer, as one rank sees them."""
+    """Where the slices of a piece are in a long buffer, as one rank sees them."""
 
     start: int
     """First element of the slice that this rank reduces."""
@@ -77,7 +80,7 @@ class StagingBuffers:
         registered: RegisteredMemory,
         traffic: GroupTraffic,
     ) -> None:
-        """Take the memory, where the ranks of the host meet, and what counts the bytes."""
+        """Take the memory, where the ranks of the host synchronize, and what counts the bytes."""
         self._kernels = kernels
         self._parts = segment.parts
         self.flags, self.registered, self.traffic = flags, registered, traffic
@@ -85,6 +88,8 @@ class StagingBuffers:
         """Local ranks."""
         self.me = registered.me
         """This one's number."""
+        self.most_short = 2 * SHORT_BUFFER_BYTES // self.size
+        """Bytes of the longest array that goes one-shot."""
         self._section_bytes = LONG_BUFFER_BYTES // self.size // LINE_BYTES * LINE_BYTES
         self.short_turn = 0
         """The short buffer whose turn it is; equal on all ranks between two operations."""
@@ -151,7 +156,10 @@ class StagingBuffers:
 
 
 class StagedReduction(Reduction):
-    """How arrays with one signature go through the buffers."""
+    """How arrays with one signature go through the buffers, or are reduced in place.
+
+    In place, if that is the same place of registered memory on all ranks.
+    """
 
     def __init__(
         self, buffers: StagingBuffers, signature: Signature, count: int, op: ReduceOp, factor: float
@@ -165,17 +173,60 @@ class StagedReduction(Reduction):
         self._flat = buffers.flat(signature.dtype)
         self.take = self._flat.take
 
+    def stage(self, source: Array, address: int) -> int:
+        """Lay the array's values out in this rank's buffer, or return where it all lies."""
+        if address and self.in_place:
+            location = self._buffers.registered.location(address, self._nbytes)
+            if location:
+                return location
+        self._lay_out(source)
+        return LAID_OUT
+
+    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
+        """Reduce the array, which was staged before the ranks met."""
+        self._traffic.shared += self._nbytes
+        staged = staged or self._stage_and_meet(source, address)
+        if staged == LAID_OUT:
+            self._reduce_laid_out(source, target)
+            return
+        registered, dtype, count = self._buffers.registered, self._dtype, self.count
+        known = registered.reducers.get((staged, dtype, count)) or registered.at(staged, dtype, count)
+        known(self._op, self._factor)
+        self._barrier()
+
+    def _stage_and_meet(self, source: Array, address: int) -> int:
+        """Do what `stage` does, and meet; return what all ranks did."""
+        staged = self.stage(source, address)
+        if self.in_place:
+            everybodys = self._buffers.flags.compare(staged)
+            if everybodys is not None:
+                return everybodys
+            # Memory that is shared on some ranks only, or elsewhere on them, goes like any other.
+            if staged > LAID_OUT:
+                self.stage(source, 0)
+        self._barrier()
+        return LAID_OUT
+
+    @abstractmethod
+    def _lay_out(self, source: Array) -> None:
+        """Copy what the others need first into this rank's buffer."""
+
+    @abstractmethod
+    def _reduce_laid_out(self, source: Array, target: Array) -> None:
+        """Reduce what all local ranks have laid out."""
+
 
 class OneShot(StagedReduction):
     """A short array reduced in one step: every local rank lays it out, they meet, and each reduces all.
 
-    Two buffers of each rank are used in turn, so that the one meeting is enough.
+    Two buffers of each rank are used in turn, so that the one barrier is enough.
     """
 
     def __init__(
         self, buffers: StagingBuffers, signature: Signature, count: int, op: ReduceOp, factor: float
     ) -> None:
         super().__init__(buffers, signature, count, op, factor)
+        self.in_place = self._nbytes > IN_PLACE_BYTES and self._prescale == 1.0
         self._reduce = self._flat.reducer(op, factor)
         self._me = me = buffers.me
         self._parts = [buffers.short(turn, self._dtype, count) for turn in (0, 1)]
@@ -183,38 +234,56 @@ class OneShot(StagedReduction):
         # This rank's own values are nearer than their copy. But the first two parts alone may be overwritten.
         self._own = me < 2 and self._prescale == 1.0
 
-    def stage(self, source: Array, address: int) -> int:
-        """Copy the array into this rank's buffer."""
+    def bind(self, source: Array, target: Array, address: int) -> Bound:
+        """See `Reduction.bind`; what an array this short costs is mostly frames of Python."""
+        if self.in_place or self._prescale != 1.0:
+            return super().bind(source, target, address)
+        buffers, traffic, nbytes = self._buffers, self._traffic, self._nbytes
+        copies = [partial(copy, source) for copy in self._copies]
+        first, second = (
+            self._flat.calls(target, self._everybodys(turn, source), self._op, self._factor)
+            for turn in (0, 1)
+        )
+
+        def stage() -> int:
+            copies[buffers.short_turn]()
+            return LAID_OUT
+
+        def reduce(_staged: int) -> None:
+            traffic.shared += nbytes
+            turn = buffers.short_turn
+            buffers.short_turn = turn ^ 1
+            for call in second if turn else first:
+                call()
+
+        return stage, reduce
+
+    def _lay_out(self, source: Array) -> None:
         turn = self._buffers.short_turn
         self._copies[turn](source)
         if self._prescale != 1.0:
             self._flat.scale(self._parts[turn][self._me], self._prescale)
-        return LAID_OUT
 
-    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
-        """Reduce what all local ranks have laid out."""
-        if not staged:
-            self.stage(source, address)
-            self._barrier()
-        self._traffic.shared += self._nbytes
-        buffers = self._buffers
-        turn = buffers.short_turn
-        buffers.short_turn = turn ^ 1
+    def _everybodys(self, turn: int, source: Array) -> Sequence[Array]:
+        """Return the values of all local ranks."""
         parts = self._parts[turn]
         if self._own:
             parts = parts.copy()
             parts[self._me] = source
-        self._reduce(target, parts)
+        return parts
+
+    def _reduce_laid_out(self, source: Array, target: Array) -> None:
+        turn = self._buffers.short_turn
+        self._buffers.short_turn = turn ^ 1
+        self._reduce(target, self._everybodys(turn, source))
 
 
 class TwoShot(StagedReduction):
     """A long array reduced in two steps: each local rank reduces one slice, the others take it from there.
 
     The array goes in pieces. A rank lays out the slices of the others, reduces its own slice in the memory of
-    the first of them, and takes the others' results out. The three go on at once for three pieces that follow
-    each other, so that one barrier per piece is enough.
-
-    On one host it is reduced in place, if that is the same place of registered memory on all ranks.
+    the first of them, and takes the others' results out. The three run at the same time for three pieces that
+    follow each other, so that one barrier per piece is enough.
     """
 
     def __init__(
@@ -232,29 +301,20 @@ class TwoShot(StagedReduction):
         self._between = between
         self.in_place = between is None and self._prescale == 1.0
         self._copy = self._flat.copy
-        self._reduce = self._flat.reducer(op, factor if between is None else 1.0)
+        # Results are scaled on their way out, where that costs no pass of its own, else once by their owner.
+        here = factor if between is None else 1.0
+        write = self._flat.writer(here)
+        self._write = write or self._copy
+        self._reduce = self._flat.reducer(op, 1.0 if write else here)
         self._step = buffers.longest(self._dtype)
 
-    def stage(self, source: Array, address: int) -> int:
-        """Copy the first piece's slices for others into this rank's buffer, or return where it all lies."""
-        buffers = self._buffers
-        if address and self.in_place and (location := buffers.registered.location(address, self._nbytes)):
-            return location
-        count = min(self.count, self._step)
+    def _lay_out(self, source: Array) -> None:
+        """Copy the first piece's slices for others into this rank's buffer."""
+        buffers, count = self._buffers, min(self.count, self._step)
         self._scatter(source, 0, buffers.layout(buffers.long_turn, self._dtype, count))
-        return LAID_OUT
 
-    def reduce(self, source: Array, target: Array, address: int, staged: int) -> None:
-        """Reduce the array, whose first piece was laid out before the ranks met."""
+    def _reduce_laid_out(self, source: Array, target: Array) -> None:
         buffers, count, step, dtype = self._buffers, self.count, self._step, self._dtype
-        self._traffic.shared += self._nbytes
-        staged = staged or self._lay_out(source, address)
-        if staged > LAID_OUT:
-            registered = buffers.registered
-            known = registered.reducers.get((staged, dtype, count)) or registered.at(staged, dtype, count)
-            known(self._op, self._factor)
-            self._barrier()
-            return
         layout = buffers.layout(buffers.long_turn, dtype, min(count, step))
         before: Layout | None = None
         for start in range(0, count, step):
@@ -271,19 +331,6 @@ class TwoShot(StagedReduction):
             self._barrier()
         assert before is not None
         self._gather(target, (count - 1) // step * step, before)
-
-    def _lay_out(self, source: Array, address: int) -> int:
-        """Do what `stage` does, and meet; return what all ranks did."""
-        staged = self.stage(source, address)
-        if self.in_place:
-            everybodys = self._buffers.flags.compare(staged)
-            if everybodys is not None:
-                return everybodys
-            # Memory that is shared on some ranks only, or elsewhere on them, goes like any other.
-            if staged > LAID_OUT:
-                self.stage(source, 0)
-        self._barrier()
-        return LAID_OUT
 
     def _scatter(self, source: Array, at: int, layout: Layout) -> None:
         copy = self._copy
@@ -307,9 +354,9 @@ class TwoShot(StagedReduction):
         self._reduce(result, [*layout.before, own, *layout.after])
         if self._between is not None:
             self._between(self._flat.give(result), self._dtype, self._op, self._factor)
-        self._copy(place, result)
+        self._write(place, result)
 
     def _gather(self, target: Array, at: int, layout: Layout) -> None:
-        copy = self._copy
+        write = self._write
         for start, stop, _section, result in layout.others:
-            copy(target[at + start : at + stop], result)
+            write(target[at + start : at + stop], result)

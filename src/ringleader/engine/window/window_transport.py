@@ -30,7 +30,6 @@ from ringleader.engine.transports.transport import Reduction, Region, Transport
 from ringleader.engine.window.between_hosts import BetweenHosts, Stream
 from ringleader.engine.window.staged_reductions import (
     LONG_BUFFER_BYTES,
-    SHORT_BUFFER_BYTES,
     OneShot,
     StagingBuffers,
     TwoShot,
@@ -133,7 +132,7 @@ class WindowTransport(Transport):
             return None
         if len(self.reductions) >= 1024:
             self.reductions.clear()
-        if hosts is None and nbytes <= SHORT_BUFFER_BYTES:
+        if hosts is None and nbytes <= self._staging.most_short:
             made: Reduction = OneShot(self._staging, signature, count, op, factor)
         else:
             between = None if hosts is None else hosts.reduce_sum

@@ -44,7 +44,7 @@ from ringleader.render.rank_environment import FreePorts
 NOTICE_SECONDS = 0.0005
 """For each rank of the job, from one round of notices of ends to the next."""
 LOST_SECONDS = 8.0
-"""After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
+"""After mpirun's end, or after the grace of ranks that were ordered to stop: for the agents' last words."""
 REMIND_SECONDS = 3.0
 """After an order to stop: until the user hears whom it still waits for."""
 MPIRUN_SECONDS = 3.0
@@ -93,7 +93,7 @@ class Supervisor(Session[RankState]):
         """What ended while the job needed it."""
         self._mpirun_noted = False
         self._ended: list[RankState] = []
-        """Ranks of whose end the others have not been told."""
+        """Ranks of whose end the others have not been notified."""
         self._next_notice = float("-inf")
         self._reported = 0
         self._mpirun_gone: float | None = None
@@ -140,7 +140,7 @@ class Supervisor(Session[RankState]):
         first = self.ranks[0].hello
         assert first is not None
         for state in self.ranks.values():
-            # An uncoupled rank meets nobody else: JAX's service is its own then.
+            # An independent rank meets nobody else: JAX's service is its own then.
             hello = state.hello if self.job.uncoupled and state.hello is not None else first
             ports = FreePorts(master=int(first["free_port"]), jax=int(hello["jax_port"]))
             limit = self.channels.open_files
@@ -356,8 +356,8 @@ class Supervisor(Session[RankState]):
     def _tell_ends(self, now: float) -> None:
         """Tell the ranks that run which others have ended, so that nobody waits for them.
 
-        Ends that come together are told together, and with many ranks less often: what is sent in a second
-        does not grow with their number.
+        Ends that come together are reported together, and with many ranks less often: what is sent in a
+        second does not grow with their number.
         """
         if not self._ended or now < self._next_notice:
             return
@@ -399,11 +399,11 @@ class Supervisor(Session[RankState]):
             self._mpirun_noted = True
             if mpirun.supervisor_lost:
                 self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
-            elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
+            elif mpirun.exit_code < 0 and not mpirun.supervisor_signaled:
                 self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
-        signalled = mpirun.supervisor_signalled
-        if signalled is not None and now > signalled - self.began + RACE:
-            mpirun.supervisor_signalled = None
+        signaled = mpirun.supervisor_signaled
+        if signaled is not None and now > signaled - self.began + RACE:
+            mpirun.supervisor_signaled = None
             self.lose(Lost.SUPERVISOR)
         for host in ssh.lost() if ssh is not None else ():
             self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))
@@ -420,7 +420,7 @@ class Supervisor(Session[RankState]):
             lost_after=self.job.lost_after,
             mpi=self.prepared.mpi.name,
         )
-        # A daemon that mpirun says to have lost: one that is told to end does not break off.
+        # A daemon that mpirun says to have lost: one that is ordered to end does not break off.
         nodes = set(daemons_lost_in(self.mpirun.output()))
         at = min((loss.at for loss in self.losses), default=self.cause.at if self.cause else 0.0)
         daemons = [

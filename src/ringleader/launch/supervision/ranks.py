@@ -2,8 +2,8 @@
 
 An agent sends output only as far as the launcher has granted it (a window), as plain programs write only as
 far as a pipe takes it; what agents say of their ranks is never held back. So a reader that reads nothing
-slows the ranks down, and nothing else: time-outs, ends and signals go on. Our standard input goes to rank 0
-one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
+slows the ranks down, and nothing else: time-outs, ends and signals continue. Our standard input goes to rank
+0 one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST = 8 * 1024 * 1024
 """Bytes that wait for a reader above which ranks are granted nothing more."""
 UNREAD_SECONDS = 10.0
 """After the end of a job that did not end well: for a reader that takes nothing, before the rest is lost."""
-SIGNALLED_SECONDS = 1.0
+SIGNALED_SECONDS = 1.0
 """The same where a signal ended the job: whoever sent it wants an end."""
 
 
@@ -128,7 +128,7 @@ class OutputFlow:
             self.tick()
 
     def tick(self) -> None:
-        """Grant what was held back, if the readers have caught up; tell of a full disk once."""
+        """Grant what was held back, if the readers have caught up; report a full disk once."""
         if self.held and self.waiting < MOST:
             for state in self.held:
                 self._tell(state, do="written", bytes=state.to_grant)
@@ -143,7 +143,7 @@ class OutputFlow:
         if not waiting or cause is None:
             return not waiting
         if self._give_up_at is None or waiting != self._seen:
-            patience = SIGNALLED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
+            patience = SIGNALED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
             self._give_up_at, self._seen = now + patience, waiting
         return now > self._give_up_at
 

@@ -76,7 +76,7 @@ class Session(Generic[Rank]):
         """When the loop last came round: from then on a process that SIGSTOP stopped did not run."""
         self.reads = channels.stdin is not None
         self.started_at: float | None = None
-        """When all ranks were told to start, where that is one moment."""
+        """When all ranks were ordered to start, where that is one moment."""
         self.stdin = StdinForwarding(channels.selector, self.server, channels.stdin)
         self.flow = OutputFlow(self.listener, self.files, size, self.tell)
         self.alarms: dict[str, float] = {}
@@ -123,7 +123,7 @@ class Session(Generic[Rank]):
 
     @property
     def is_stopping(self) -> bool:
-        """True once ranks were told to end."""
+        """True once ranks were ordered to end."""
         raise NotImplementedError
 
     def stop_for(self, cause: Cause) -> None:
@@ -460,12 +460,12 @@ class Session(Generic[Rank]):
             self.tell(state, do="signal", number=number)
         if not told:
             name = signal.Signals(number).name
-            self.listener.warning(f"{name} came while no rank ran: nobody was told")
+            self.listener.warning(f"{name} came while no rank ran: it had no effect")
 
     def _suspend(self) -> None:
         """Stop all ranks on all hosts, then ourselves; when we are continued, they are too.
 
-        Ranks that are told to end are left alone: their agents count how long they may take.
+        Ranks that were ordered to end are left alone: their agents count how long they may take.
         """
         if not self.is_stopping:
             for state in self.ranks.values():

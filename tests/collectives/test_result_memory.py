@@ -1,0 +1,398 @@
+"""Results in recycled memory: whatever a script does with them, none changes under it, and little is kept."""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ringleader.adapters import array_operations
+from ringleader.adapters import result_memory as arrays
+from ringleader.adapters.numpy_adapter import is_aligned
+from ringleader.agents.elastic import commit_memory
+from ringleader.engine.engine_session import Callbacks
+from ringleader.engine.engine_settings import read_settings
+from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.torch import result_memory as tensors
+
+pytestmark = [pytest.mark.torch]
+
+COUNT = arrays.LEAST_BYTES // 4
+SIZES = (COUNT, 2 * COUNT, (4 << 20) // 4 + 16)
+LIMIT = 2
+
+
+@pytest.fixture(autouse=True)
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A session with the default of the option, without other ranks."""
+    made = SimpleNamespace(settings=read_settings({}), at_shutdown=Callbacks())
+    monkeypatch.setattr(PROCESS, "session", made)
+    yield made
+    tensors.TENSORS.clear()
+    arrays.ARRAYS.clear()
+
+
+def new_tensor(count: int, value: float) -> torch.Tensor:
+    """As an operation does: a result like a tensor, filled."""
+    return tensors.result_like(torch.empty(count)).fill_(value)
+
+
+def new_array(count: int, value: float) -> Any:
+    array = arrays.result_like(np.empty(count, "float32"))
+    array.fill(value)
+    return array
+
+
+# one after the other
+
+
+def address(one: Any) -> int:
+    place: int = one.data_ptr() if hasattr(one, "data_ptr") else one.__array_interface__["data"][0]
+    return place
+
+
+@pytest.mark.parametrize("new", [new_tensor, new_array])
+@pytest.mark.parametrize("count", SIZES)
+def test_a_loop_that_replaces_its_result_uses_two_places(new: Callable[..., Any], count: int) -> None:
+    result, places = new(count, 1.0), set()
+    for turn in range(6):
+        result = new(count, float(turn))
+        places.add(address(result))
+    assert len(places) == 2
+
+
+def test_a_short_result_is_made_as_ever() -> None:
+    new_tensor(COUNT - 1, 0.0)
+    new_array(COUNT - 1, 0.0)
+    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
+
+
+def test_other_types_and_shapes_of_as_many_bytes_use_the_same_memory() -> None:
+    first = tensors.result_like(torch.empty(512, COUNT // 512))
+    place = first.data_ptr()
+    assert (first.shape, first.stride(), first.dtype) == (
+        (512, COUNT // 512),
+        (COUNT // 512, 1),
+        torch.float32,
+    )
+    del first
+    second = tensors.result_like(torch.empty(COUNT * 2, dtype=torch.bfloat16))
+    assert (second.data_ptr(), second.dtype, second._version) == (place, torch.bfloat16, 1)
+    assert not second._is_view()
+
+
+def test_a_result_can_be_resized_as_any_tensor() -> None:
+    result = new_tensor(COUNT, 1.0)
+    place = result.data_ptr()
+    assert result.resize_(4 * COUNT)[:COUNT].eq(1).all()
+    other = new_tensor(COUNT, 2.0)
+    assert result[:COUNT].eq(1).all()
+    other.untyped_storage().resize_(0)
+    for value in (3.0, 4.0, 5.0):
+        assert new_tensor(COUNT, value).eq(value).all()
+    assert result.data_ptr() != place
+
+
+def test_memory_that_was_shared_with_other_processes_is_not_used_again() -> None:
+    result = new_tensor(COUNT, 1.0).share_memory_()
+    place = result.data_ptr()
+    del result
+    assert all(not new_tensor(COUNT, 2.0).is_shared() for _ in range(3))
+    assert all(address(owner) != place for owner, _place in tensors.TENSORS._slots[4 * COUNT])
+
+
+def test_a_weak_reference_to_the_storage_counts() -> None:
+    result = new_tensor(COUNT, 1.0)
+    seen, place = weakref.ref(result.untyped_storage()), result.data_ptr()
+    del result
+    assert new_tensor(COUNT, 2.0).data_ptr() != place
+    assert seen() is None or seen().data_ptr() == place
+
+
+def test_a_saved_tensor_keeps_its_values() -> None:
+    weight = torch.ones(COUNT, requires_grad=True)
+    loss = (weight * new_tensor(COUNT, 3.0)).sum()
+    new_tensor(COUNT, 9.0)
+    loss.backward()
+    assert weight.grad is not None
+    assert weight.grad.eq(3.0).all()
+
+
+def test_dropped_in_another_thread() -> None:
+    held = [new_tensor(COUNT, 1.0)]
+    place = held[0].data_ptr()
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+    assert new_tensor(COUNT, 2.0).data_ptr() == place
+
+
+def test_many_threads_never_get_the_same_memory() -> None:
+    wrong: list[float] = []
+
+    def work(number: int) -> None:
+        for turn in range(200):
+            value = float(1000 * number + turn)
+            if not new_tensor(COUNT, value).eq(value).all() or not (new_array(COUNT, value) == value).all():
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_forked_child_keeps_nothing_and_changes_nothing() -> None:
+    result, array = new_tensor(COUNT, 1.0), new_array(COUNT, 1.0)
+    child = os.fork()
+    if not child:
+        good = tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
+        for memory in (result.numpy(), array):  # PyTorch's threads are the parent's
+            memory[:] = 7.0
+        os._exit(0 if good else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert result.eq(1.0).all()
+    assert (array == 1.0).all()
+
+
+# what is kept
+
+
+@pytest.mark.parametrize("limit", ["0", "1", "5"])
+def test_the_option_bounds_what_is_kept(session: Any, limit: str) -> None:
+    session.settings = read_settings({"RINGLEADER_RECYCLED_RESULTS": limit})
+    held = [(new_tensor(COUNT, 1.0), new_array(COUNT, 1.0)) for _ in range(8)]
+    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == int(limit) * 4 * COUNT
+    del held
+
+
+@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40])
+def test_a_wrong_number_of_results(wrong: str) -> None:
+    with pytest.raises(ValueError, match=f"RINGLEADER_RECYCLED_RESULTS is '{wrong}': use 0"):
+        read_settings({"RINGLEADER_RECYCLED_RESULTS": wrong})
+
+
+def test_sizes_out_of_use_are_given_back() -> None:
+    for extra in range(2 * arrays.MOST_SIZES):
+        new_tensor(COUNT + extra, 1.0)
+    assert len(tensors.TENSORS._slots) == arrays.MOST_SIZES
+    assert min(tensors.TENSORS._slots) == 4 * (COUNT + arrays.MOST_SIZES)
+
+
+def test_shutdown_gives_everything_back(session: Any) -> None:
+    new_tensor(COUNT, 1.0)
+    new_array(COUNT, 1.0)
+    session.at_shutdown.call()
+    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
+
+
+def test_everything_is_given_back_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = tensors.TENSORS
+    held = new_tensor(COUNT, 1.0)
+    monkeypatch.setattr(arrays, "CHECK_SECONDS", -1.0)
+    monkeypatch.setattr(commit_memory, "memory_left", lambda: 4 * COUNT)
+    new_tensor(2 * COUNT, 2.0)
+    assert memory.nbytes == 0
+    monkeypatch.setattr(commit_memory, "memory_left", lambda: None)
+    new_tensor(2 * COUNT, 2.0)
+    assert memory.nbytes == 8 * COUNT
+    assert held.eq(1.0).all()
+
+
+@pytest.mark.parametrize("error", [MemoryError, RuntimeError])
+def test_memory_that_is_kept_goes_before_a_result_fails(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    memory, new = tensors.TENSORS, tensors.TENSORS.new
+    new_tensor(2 * COUNT, 1.0)
+
+    def scarce(nbytes: int) -> Any:
+        if memory.nbytes:
+            raise error("no memory is left")
+        return new(nbytes)
+
+    monkeypatch.setattr(memory, "new", scarce)
+    assert new_tensor(COUNT, 2.0).eq(2.0).all()
+    monkeypatch.setattr(memory, "new", lambda nbytes: (_ for _ in ()).throw(error("none at all")))
+    with pytest.raises(error, match="none at all"):
+        new_tensor(3 * COUNT, 3.0)
+
+
+def test_without_pytorchs_count_nothing_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "_uses", None)
+    new_tensor(COUNT, 1.0)
+    kept = tensors.TENSORS._slots[4 * COUNT][0][0]
+    assert tensors.TENSORS.take(4 * COUNT) is not kept
+
+
+def test_frameworks_take_these_arrays_without_a_copy() -> None:
+    array = array_operations.OPERATIONS._tensors.like(np.empty(COUNT, "float32"))
+    assert is_aligned(array)
+    assert array.base is arrays.ARRAYS._slots[4 * COUNT][0][0]
+
+
+# any order of anything
+
+
+def aliases_of_tensors() -> dict[str, Callable[[torch.Tensor], Any]]:
+    """How a script may hold on to a tensor's memory: what still shows its values when the tensor is gone."""
+    return {
+        "itself": lambda one: one,
+        "view": lambda one: one.view(-1)[1:],
+        "bytes": lambda one: one.view(torch.uint8),
+        "detached": lambda one: one.detach(),
+        "data": lambda one: one.data,
+        "numpy": lambda one: one.numpy(),
+        "part of numpy": lambda one: one.numpy()[3:7],
+        "memoryview": lambda one: memoryview(one.numpy()),
+        "dlpack": lambda one: torch.from_dlpack(one),
+        "numpy by dlpack": lambda one: np.from_dlpack(one),
+        "capsule": lambda one: torch.utils.dlpack.to_dlpack(one),
+        "storage": lambda one: one.untyped_storage(),
+        "typed storage": lambda one: one.storage(),
+        "saved": lambda one: (torch.ones(one.numel(), requires_grad=True) * one).grad_fn,
+        "set": lambda one: torch.empty(0).set_(one),
+        "swapped": lambda one: _swapped(one),
+        "closure": lambda one: lambda: one,
+        "cycle": lambda one: _cycle(one),
+        "frozen": lambda one: copy.copy(one),
+    }
+
+
+def _swapped(one: torch.Tensor) -> torch.Tensor:
+    other = torch.zeros(1)
+    other.data = one
+    return other
+
+
+def _cycle(one: Any) -> list[Any]:
+    ring: list[Any] = [one]
+    ring.append(ring)
+    return ring
+
+
+def shown(kind: str, held: Any) -> float:
+    """The value that is at the end of an alias."""
+    if kind == "saved":
+        return float(held._saved_other[-1])
+    if kind in ("storage", "typed storage"):
+        raw = held if kind == "storage" else held._untyped_storage
+        return float(torch.empty(0).set_(raw)[-1])
+    if kind == "bytes":
+        return float(held.view(torch.float32)[-1])
+    if kind == "closure":
+        return float(held()[-1])
+    if kind == "cycle":
+        return float(held[0][-1])
+    return float(held[-1])
+
+
+def aliases_of_arrays() -> dict[str, Callable[[Any], Any]]:
+    return {
+        "itself": lambda one: one,
+        "part": lambda one: one[5:],
+        "reshaped": lambda one: one.reshape(2, -1).ravel(),
+        "memoryview": lambda one: memoryview(one),
+        "torch": torch.from_numpy,
+        "dlpack": torch.from_dlpack,
+        "buffer": lambda one: np.frombuffer(one, "float32"),
+        "cycle": lambda one: _cycle(one),
+    }
+
+
+def change(draw: random.Random, result: torch.Tensor) -> None:
+    """Do something to a tensor that exchanges its memory, or looks at its storage."""
+    draw.choice(
+        [
+            lambda one: one.resize_(3),
+            lambda one: one.resize_(one.numel() * 2),
+            lambda one: one.untyped_storage().resize_(0),
+            lambda one: one.share_memory_(),
+            lambda one: one.set_(),
+            lambda one: one.is_shared(),
+            copy.deepcopy,
+        ]
+    )(result)
+
+
+def drop(draw: random.Random, held: list[Any]) -> None:
+    """Drop some of what is held, perhaps in another thread."""
+    for _ in range(min(len(held), draw.choice([0, 0, 1, 2, 4]))):
+        gone = [held.pop(draw.randrange(len(held)))]
+        if draw.random() < 0.3:
+            thread = threading.Thread(target=gone.clear)
+            thread.start()
+            thread.join()
+
+
+def run_sequence(seed: int, steps: int) -> None:
+    """Make, keep, alias, drop, resize and share results in a random order; what is held never changes."""
+    draw = random.Random(seed)
+    kinds = {"tensor": aliases_of_tensors(), "array": aliases_of_arrays()}
+    held: list[tuple[str, Any, float]] = []
+    for step in range(steps):
+        value, sort = float(step + 1), draw.choice(list(kinds))
+        result = (new_tensor if sort == "tensor" else new_array)(draw.choice(SIZES), value)
+        act = draw.random()
+        if act < 0.45:
+            for kind in draw.sample(list(kinds[sort]), draw.randint(1, 3)):
+                held.append((kind, kinds[sort][kind](result), value))
+        elif act < 0.55 and sort == "tensor":
+            change(draw, result)
+        del result
+        drop(draw, held)
+        for kind, alias, wanted in held:
+            assert kind == "capsule" or shown(kind, alias) == wanted, (seed, step, kind)
+        for memory in (tensors.TENSORS, arrays.ARRAYS):
+            assert memory.nbytes <= LIMIT * 4 * sum(SIZES)
+    for kind, alias, wanted in held:
+        if kind == "capsule":  # can be taken once
+            assert float(torch.utils.dlpack.from_dlpack(alias)[-1]) == wanted, (seed, kind)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_held_never_changes(seed: int) -> None:
+    run_sequence(seed, 150)
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_what_is_held_never_changes_in_longer_sequences(seed: int) -> None:
+    run_sequence(seed, 1500)
+
+
+# on ranks
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("size", "environ"),
+    [
+        (2, {}),
+        pytest.param(3, {}, marks=pytest.mark.long),
+        pytest.param(2, {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
+        pytest.param(4, {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
+    ],
+)
+def test_on_ranks(jobs: Any, size: int, environ: dict[str, str]) -> None:
+    jobs("recycled.py", "7", "60", ranks=size, **environ).passed(size)
+
+
+@pytest.mark.mpi
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(4))
+def test_longer_on_ranks(jobs: Any, seed: int) -> None:
+    jobs("recycled.py", str(seed), "600", ranks=2).passed(2)
