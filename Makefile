@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
-# An environment of its own, of a Python that MXNet knows.
+# A separate environment, of a Python that MXNet knows.
 MXNET := .venv-mxnet
 MXNET_PYTHON ?= $(shell command -v python3.11 || echo $(PYTHON))
 BIN := $(VENV)/bin
@@ -22,7 +22,7 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images test-rdma lint types imports \
 	unit mpi collectives lab mxnet pictures \
-	bench bench-frameworks bench-controller gpu test-frameworks bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
+	bench bench-frameworks bench-controller gpu docs release test-frameworks test-libraries bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,10 @@ $(VENV)/.ready: pyproject.toml Makefile scripts/venv
 $(VENV)/.frameworks: $(VENV)/.ready
 	@echo "installing TensorFlow, Keras and JAX, which the tests need"
 	@$(BIN)/pip install --quiet --disable-pip-version-check "$(TENSORFLOW)" --editable ".[tf-keras,keras,jax]"
+	@touch $@
+
+$(VENV)/.libraries: $(VENV)/.ready
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable ".[libraries]"
 	@touch $@
 
 $(MXNET)/.ready: pyproject.toml Makefile scripts/mxnet_venv
@@ -70,7 +74,7 @@ test: needs  ## everything but what takes long, in about 10 minutes on two cores
 	@$(QUEUE) $(TEST:%=stage-%)
 	@$(STAGE) --summary
 
-mxnet: $(MXNET)/.ready  ## an environment of its own with MXNet, which its tests need
+mxnet: $(MXNET)/.ready  ## its own environment with MXNet, which its tests need
 
 # Without a Python 3.11 MXNet's tests are skipped, and say so.
 test-all: needs  ## `make test`, then what takes long: about an hour more
@@ -139,7 +143,8 @@ RUN_lab := $(PYTEST) $(SHORT) tests/lab
 RUN_report := $(PYTEST) $(SHORT) tests/report
 RUN_frameworks := $(PYTEST) $(SHORT) tests/frameworks
 RUN_docs := $(PYTEST) $(SHORT) tests/docs
-RUN_site := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+# Without --quiet, which drops warnings before --strict counts them.
+RUN_site := env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 RUN_long-mpi := $(PYTEST) $(LONG) $(PAIR) tests/mpi
 RUN_long-contract := $(PYTEST) $(LONG) $(CONTRACT)
@@ -221,7 +226,7 @@ bench-frameworks: setup $(VENV)/.frameworks  ## the same of JAX, Keras, TensorFl
 gpu:  ## what needs a GPU, one is enough: operations, training, failures, steps against plain torch, in 5 minutes
 	@$$([ -x $(BIN)/python ] && echo $(BIN)/python || echo $(PYTHON)) benchmarks/gpu.py $(WORDS)
 
-bench-predict: setup  ## predictions held against published tables: every other point is held out
+bench-predict: setup  ## predictions compared with published tables: one half fitted, the other blind
 	@$(BIN)/python benchmarks/predict.py
 
 bench-predict-lab: setup system  ## steps in labs at three rates, predicted and measured; as root, on an idle machine
@@ -232,6 +237,9 @@ bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kube
 
 docs: setup  ## the site of the documentation, in build/site: a broken link or a missing page fails
 	@$(RUN_site)
+
+release: setup  ## sdist, wheel, list of components and checksums in dist/, tried in a new environment; publishes nothing
+	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/release
 
 pictures: setup  ## the pictures of the README, from docs/images/scaling.json; a Chromium takes the screenshot
 	@$(BIN)/python scripts/pictures.py
@@ -261,6 +269,9 @@ test-faults: setup system  ## elastic jobs: kill ranks in every phase, break hos
 
 test-frameworks: needs mxnet  ## every test of TensorFlow, Keras, JAX and MXNet: about an hour
 	@$(PYTEST) tests/frameworks
+
+test-libraries: $(VENV)/.libraries  ## DDP, FSDP2, Accelerate, Lightning and Transformers on 2 ranks: installs them, 2 minutes
+	@$(PYTEST) tests/examples/test_pytorch_libraries.py tests/examples/test_ddp.py
 
 campaign-weights: needs mxnet  ## 200 steps with each framework on 1-4 ranks and in a lab: equal weights. As root
 	@$(BIN)/python tests/campaigns/equal_weights.py $(WORDS)

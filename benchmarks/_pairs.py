@@ -42,7 +42,7 @@ def under_mpirun(ranks: int, script: str, arguments: list[str], mpirun: str | No
 
 
 def pin(rank: int) -> None:
-    """Give every rank a core of its own, as a launcher would."""
+    """Give every rank its own core, as a launcher would."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     everything = range(os.cpu_count() or 1)
     os.sched_setaffinity(0, {(cores if len(cores) > 1 else list(everything))[rank % len(everything)]})
@@ -115,7 +115,7 @@ def in_turns(
 
 
 def in_step(step: Callable[[], Any], barrier: Callable[[], None]) -> Callable[[], Any]:
-    """Return a step after which the ranks meet: what being in step costs is not the exchange's."""
+    """Return a step after which the ranks synchronize: what being in step costs is not the exchange's."""
 
     def run() -> Any:
         result = step()
@@ -146,7 +146,7 @@ def context() -> dict[str, Any]:
     """Return what a number means nothing without."""
     load = os.getloadavg()[0]
     return {
-        # A rank may have a core of its own; what counts is what all of them have.
+        # A rank may have its own core; what counts is what all of them have.
         "cores": int(os.environ.get(_CHILD) or usable_cpus()),
         "load": round(load, 2),
         "machine": platform.machine(),

@@ -1,6 +1,6 @@
 """How fast the operator is, and how much memory it takes, on the fake API server or on any other.
 
-    python benchmarks/controller.py                        # starts a fake server in a process of its own
+    python benchmarks/controller.py                        # starts a fake server in its own process
     python benchmarks/controller.py --kubeconfig ~/.kube/config --namespace bench
 
 Each scenario posts MPIJobs and measures, from the first POST: until every worker Pod and every launcher Job
@@ -51,7 +51,7 @@ PATIENCE = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """So many jobs with so many workers each."""
+    """This many jobs with this many workers each."""
 
     jobs: int
     workers: int
@@ -103,7 +103,7 @@ def job(name: str, namespace: str, workers: int) -> dict[str, Any]:
     }
 
 
-# The server and the controller, each a process of its own
+# The server and the controller, each its own process
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[str], Path]:
@@ -237,7 +237,7 @@ class Watch:
 
 
 async def side_by_side(calls: list[Any], parallel: int = PARALLEL) -> None:
-    """Await calls (functions without arguments), so many at a time."""
+    """Await calls (functions without arguments), this many at a time."""
     iterator = iter(calls)
 
     async def some() -> None:
@@ -534,7 +534,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kubeconfig", type=Path, help="a server of your own instead of the fake one")
+    parser.add_argument("--kubeconfig", type=Path, help="your own server instead of the fake one")
     parser.add_argument("--scenario", action="append", help="only this one, such as '1 x 1000'")
     parser.add_argument("--runs", type=int, help="runs of each scenario")
     parser.add_argument("--no-memory", action="store_true")
@@ -557,7 +557,7 @@ def main() -> None:
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "load_at_start": round(load, 2),
-        "server": "the user's own" if words.kubeconfig else "tests/kube/fake in a process of its own",
+        "server": "the user's own" if words.kubeconfig else "tests/kube/fake in its own process",
     }
     print(table(values))
     print(f"load when it began: {load:.2f} on {os.cpu_count()} cores")

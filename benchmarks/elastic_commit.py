@@ -2,11 +2,11 @@
 
     elastic_commit.py [MEBIBYTES] [TIMES] [TENSORS]
 
-A model of so many MiB (100) in so many tensors (50) is committed so many times (60), with a barrier before
-each, as training has one in every step. In turns with it all ranks at once copy their share of the bytes to
-memory of their own that exists, which no commit can be faster than. Then all make deep copies of the model,
-which is what Horovod's commit makes. Rank 0 prints milliseconds: the median, the 90th percentile and, of
-commits, the first one, which also takes the memory.
+A model of this many MiB (100) in this many tensors (50) is committed this many times (60), with a barrier
+before each, as training has one in every step. In turns with it all ranks at once copy their share of the
+bytes to memory of their own that exists, which no commit can be faster than. Then all make deep copies of the
+model, which is what Horovod's commit makes. Rank 0 prints milliseconds: the median, the 90th percentile and,
+of commits, the first one, which also takes the memory.
 """
 
 from __future__ import annotations

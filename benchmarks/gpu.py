@@ -345,7 +345,7 @@ print(json.dumps(found))
 
 
 def probe(seconds: float) -> dict[str, Any]:
-    """Return what PyTorch is here and sees, by a process of its own: this one never has a part of the GPU."""
+    """Return what PyTorch is here and sees, by its own process: this one never has a part of the GPU."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=seconds, check=False,

@@ -2,7 +2,7 @@
 
     python benchmarks/hosts.py --lab NAME [--rounds 3] [--rate "1 Gbit/s"]
 
-Every arm is a job of its own, in turns: ranks that wait inside MPI would take the processors from the others.
+Every arm is its own job, in turns: ranks that wait inside MPI would take the processors from the others.
 ``gradients`` reduces memory that the engine registered, as gradients are; ``ordinary`` is ``hvd.allreduce_``
 of any tensor, ``new`` is ``hvd.allreduce(x)``, an average. ``line`` is how long plain sockets take, in jobs
 between these, for the 2(H-1)/H of the bytes that each of H hosts has to send: all hosts at once, in both

@@ -1,11 +1,12 @@
-"""Time of a compiled step of JAX on two ranks: against ranks in step, uncoupled ones, and JAX's own pmean.
+"""Time of a compiled step of JAX on two ranks: against barrier-only ranks, independent ones, and JAX's own
+pmean.
 
     python benchmarks/jax_step.py [--rounds 20] [--ranks 2]
 
 The net has three layers of 512, the batch 64 samples, the optimizer is Adam of optax. All arms run in turns,
 so that a busy machine is busy for all of them. Printed are the fastest rounds per step, and the median of the
 ratios within rounds. JAX's own way is a mesh over processes, with Gloo between them: each rank has one beside
-it, which takes a step when it is told to through a pipe.
+it, which takes a step when asked through a pipe.
 """
 
 from __future__ import annotations

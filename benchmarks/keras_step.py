@@ -66,7 +66,7 @@ def main() -> None:
         return model
 
     class Meeting(keras().callbacks.Callback):  # type: ignore[misc,name-defined]
-        """Has the ranks meet after each step."""
+        """Has the ranks synchronize after each step."""
 
         def on_train_batch_end(self, batch: int, logs: object = None) -> None:
             hvd.barrier()
@@ -87,7 +87,7 @@ def main() -> None:
         told = ", ".join(f"{arm} {value * 1e3:.2f} ms" for arm, value in seconds.items())
         print(f"Keras step, {name}, {hvd.size()} ranks: {told}")
         print(f"    {middle:.2f} × uncoupled, {best:.2f} × in the fastest rounds")
-        print(f"    {ratio(times['ringleader'], times['in step']):.2f} × ranks in step")
+        print(f"    {ratio(times['ringleader'], times['in step']):.2f} × barrier-only ranks")
         if name in REQUIRED:
             print(verdict(f"Keras step, {name}, ours over uncoupled", middle, REQUIRED[name], at_most=True))
         print(f"    {context()}")

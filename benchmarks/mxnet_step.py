@@ -87,7 +87,7 @@ def main() -> None:
     if hvd.rank() == 0:
         shown = ", ".join(f"{arm} {seconds * 1e3:.2f} ms" for arm, seconds in medians.items())
         print(f"MNIST CNN of MXNet, batch {BATCH}, {hvd.size()} ranks: {shown}")
-        print(f"    ours over ranks in step {ratio(times['ringleader'], times['in step']):.3f}")
+        print(f"    ours over barrier-only ranks {ratio(times['ringleader'], times['in step']):.3f}")
         print(verdict("MXNet step, ours over uncoupled", reached, MOST, at_most=True))
         print(f"    fastest rounds {best:.2f}")
         print(f"    {context()}")

@@ -7,7 +7,7 @@ waiting costs nothing. A rank that spins while it waits takes the processor that
 each number of ranks stays up all the time; they compute in turns, and who has no turn waits in a pipe. So
 each knows by itself whether it has a core for each rank, and a machine that is busy for a while is busy for
 all. Beside each job's coupled steps run steps of as many ranks that exchange nothing. A step has ended when
-the last rank's has. ``--quota`` puts everything into a control group with so many CPUs (needs root).
+the last rank's has. ``--quota`` puts everything into a control group with this many CPUs (needs root).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def main() -> None:
         print(f"{ranks} ranks on {args.cores} cores: {row['seconds'] * 1e3:.1f} ms, ", end="")
         print(f"uncoupled {row['uncoupled seconds'] * 1e3:.1f} ms; {row['over uncoupled']:.2f} × uncoupled, ")
         print(f"    {row['over 2 ranks']:.2f} × 2 ranks, ", end="")
-        print(f"uncoupled {row['uncoupled over 2 uncoupled']:.2f} × 2 uncoupled ranks")
+        print(f"uncoupled {row['uncoupled over 2 uncoupled']:.2f} × 2 independent ranks")
     print(required("3 ranks on 2 cores, MLP", result[3]["over 2 ranks"]))
     print(f"    {context()}")
     name = "oversubscribed" if args.quota is None else "oversubscribed_quota"

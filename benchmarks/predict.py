@@ -1,126 +1,265 @@
-"""Predictions compared with published tables: fit odd points, predict even ones (``make bench-predict``).
+"""Predictions compared with published tables: fitted to one half, blind for the other (`make bench-predict`).
 
-Nothing is tuned per row: each fit starts from the stated network and uses the odd points only. Rows that
-were measured on one machine are fitted together. Where a source does not say how gradients were summed, the
-ways that it may have been are fitted, and each counts as much as it makes the odd points likely. A row with
-one odd point has nothing to fit beyond its baseline: it is predicted from specifications. Tables that are not
-scored are shown behind the others, with the reason.
+    python benchmarks/predict.py [--fit] [--rows]
+
+Three files of ``published_scaling/``, each row with its source: bus bandwidths of all-reduces
+(``collectives``), what transformers reach of a GPU's peak (``training``), and efficiencies of jobs on several
+sizes (``tables``). The hash of a point's name decides which half it is in. The constants of ``gpus.toml``
+that are called fitted are those of the first half; ``--fit`` computes them again. Points of ``tables`` are
+fitted as ``ringleader predict`` fits measured points: each row starts from the stated network. Where a source
+does not say how gradients were summed, the ways that it may have been are fitted, and each counts as much as
+it makes the table's fitted points likely; a row without a fitted point is predicted from specifications.
+
+An error is in points: of MFU, of efficiency, or percent of the bus bandwidth that large all-reduces reach.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import itertools
 import math
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ringleader.predict.fitting import Fit, Series, efficiencies, expectation, fit_together
-from ringleader.predict.measured_job import Observation
+import numpy as np
+
+from ringleader.predict.exchange_cost import Shape, all_reduce_seconds
+from ringleader.predict.fitting import Fit, efficiencies, expectation, fit
+from ringleader.predict.gpus import Gpu, gpus
+from ringleader.predict.measured_job import Observation, OnGpu
 from ringleader.predict.models import model
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
 from ringleader.predict.profile import profile_of_model
 from ringleader.predict.step_model import Setup, predict
+from ringleader.predict.transformers import TRANSFORMERS, Transformer
 
-TABLES = Path(__file__).parent / "published_scaling" / "tables.toml"
-APART = (
-    "TensorFlow's site, Google Compute Engine, 8 x K80",
-    "TensorFlow's site, AWS p2.8xlarge, 8 x K80, one host",
-)
-"""Two tables of one host each with 28 of the points between them: the error is also told without them."""
+FOLDER = Path(__file__).parent / "published_scaling"
+FILES = ("collectives", "training", "tables")
 REACH = 1.96
 """Standard deviations of a 95 % interval."""
+WORST = 12
+"""Rows that are named because their error is largest."""
+FITTED = {
+    "fill": ("a100", "h100"),
+    "attention": ("a100", "h100"),
+    "traffic": ("a100", "h100"),
+    "contention": ("a100", "h100"),
+}
+"""Constant → GPUs for which it is fitted; others have theirs."""
+
+
+def held_out(*words: object) -> bool:
+    """Tell whether a point of this name is in the half that nothing is fitted to."""
+    return hashlib.sha256(" ".join(map(str, words)).encode()).digest()[0] % 2 == 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One held-out point."""
+    """One point."""
 
+    file: str
     table: str
     row: str
-    ranks: int
     published: float
-    """Efficiency against the row's first point."""
     predicted: float
-    deviation: float
-    """Standard deviation of the prediction."""
-    fitted: int
-    """Points behind the baseline that the fit had."""
-    hosts: bool
-    """True where the ranks are on several hosts."""
+    """Both in points."""
+    blind: bool
+    deviation: float = math.inf
+    """Standard deviation of the prediction, where it has one."""
 
     @property
     def error(self) -> float:
-        """Points of efficiency."""
-        return 100 * (self.predicted - self.published)
+        """Points."""
+        return self.predicted - self.published
 
     @property
     def is_inside(self) -> bool:
         """Tell whether the published point is in the prediction's 95 % interval."""
-        return abs(self.predicted - self.published) <= REACH * self.deviation
+        return abs(self.error) <= REACH * self.deviation
 
 
-def comparisons(only: str = "") -> Iterator[Comparison]:
-    """Predict every held-out point of the tables that count, in their order; ``only``: of this table."""
-    rows = [
-        {**table, "key": table.get("machine", table["name"]), **row}
-        for table in _tables()
-        if table.get("scored", True) and only in ("", table["name"])
-        for row in table["rows"]
-    ]
-    ways: dict[str, list[list[tuple[Fit, float]]]] = {}
-    for key in dict.fromkeys(row["key"] for row in rows):
-        ways[key] = _weighed([row for row in rows if row["key"] == key])
-    for row in rows:
-        yield from _held_out(row, ways[row["key"]].pop(0))
+def tables(name: str) -> dict[str, Any]:
+    """Return a file of published tables."""
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _tables() -> list[dict[str, Any]]:
-    return list(tomllib.loads(TABLES.read_text(encoding="utf-8"))["table"])
+# --- All-reduces ---
 
 
-def not_scored() -> Iterator[str]:
-    """Say of each table that does not count where it is from and why, and what is predicted of its points."""
-    for table in _tables():
-        if table.get("scored", True):
+def collectives(known: Mapping[str, Gpu], scored: bool = True) -> Iterator[Comparison]:
+    """Yield all published all-reduces that count, or those that do not."""
+    for table in tables("collectives")["table"]:
+        if table.get("scored", True) is not scored:
             continue
-        yield f"  {table['name']}"
-        yield f"    source: {table['source']}"
-        yield f"    not scored: {table['why']}"
-        if "assumed" in table and table["rows"]:
-            yield f"    assumed: {table['assumed']}"
-        for row in ({**table, **row} for row in table["rows"]):
-            first, *rest = _points(row)
-            for point in rest:
-                published = point.rate / point.ranks / (first.rate / first.ranks)
-                predicted = predict(_profile(row), _setup(row), point.ranks).efficiency
-                yield _line(_label(row), point.ranks, published, predicted) + "         specifications"
-
-
-def _weighed(rows: list[dict[str, Any]]) -> list[list[tuple[Fit, float]]]:
-    """Return for each row of a machine its fits, one for each way of summing, and how much each counts."""
-    tables = list(dict.fromkeys(row["name"] for row in rows))
-    firsts = [next(row for row in rows if row["name"] == table) for table in tables]
-    tries = []
-    for chosen in itertools.product(*(_ways(row) for row in firsts)):
-        ways = dict(zip(tables, chosen, strict=True))
-        series = [
-            Series(
-                profile=_profile(row),
-                setup=_setup({**row, **ways[row["name"]]}),
-                points=tuple(_points(row)[::2]),
+        gpu = known[table["gpu"]]
+        network = network_of(gpu, table)
+        shape = Shape(hosts=table["hosts"], per_host=table["per_host"])
+        full = max(gpu.ring, gpu.switch) * 1e-9
+        for size, busbw in table["busbw"]:
+            seconds = all_reduce_seconds(table.get("algorithm", "nccl"), size, shape, network)
+            predicted = 2 * (shape.ranks - 1) / shape.ranks * size / seconds * 1e-9
+            given = size in table.get("given", ())
+            yield Comparison(
+                file="collectives",
+                table=table["name"],
+                row=f"{size / 2**20:,.0f} MiB on {shape.ranks}: {busbw:.0f} and {predicted:.0f} GB/s",
+                published=100 * busbw / full,
+                predicted=100 * predicted / full,
+                blind=not given and held_out(table["name"], size, shape.ranks),
             )
-            for row in rows
-        ]
-        tries.append(fit_together(series))
-    most = max(one[0].evidence for one in tries)
-    weights = [math.exp(one[0].evidence - most) for one in tries]
-    return [
-        [(fits[i], weight / sum(weights)) for fits, weight in zip(tries, weights, strict=True)]
-        for i in range(len(rows))
-    ]
+
+
+def network_of(gpu: Gpu, table: Mapping[str, Any]) -> Network:
+    """Return the network of a table: the usual one of its GPUs, but for what it states."""
+    between = gpu.between() or BETWEEN["ndr-infiniband"]
+    if "gigabits" in table:
+        between = replace(between, bandwidth=table["gigabits"] * 1e9 / 8)
+    return gpu.network(between, table.get("ports", gpu.ports))
+
+
+# --- Utilization ---
+
+
+def training(known: Mapping[str, Gpu], scored: bool = True) -> Iterator[Comparison]:
+    """Yield all published utilizations that count, or those that do not."""
+    document = tables("training")
+    for table in document["table"]:
+        if table.get("scored", True) is not scored:
+            continue
+        gpu = known[table["gpu"]]
+        network = network_of(gpu, table)
+        for values in table["rows"]:
+            row = dict(zip(table["columns"], values, strict=True))
+            job = OnGpu(model=transformer(row, document["shapes"]), gpu=gpu)
+            setup = Setup(
+                network=network,
+                per_host=min(8, row["ranks"]),
+                algorithm="nccl",
+                contention=gpu.contention,
+                batch=row["batch"],
+                **{name: row[name] for name in SETUP if name in row},
+            )
+            rate = predict(job.profile(setup, row["ranks"]), setup, row["ranks"]).rate / row["ranks"]
+            part = job.model.flops / gpu.peak * 100
+            shown = [
+                row["model"],
+                f"{row['sequence']} tokens",
+                f"{row['ranks']} GPUs",
+                f"batch {row['batch']}",
+            ]
+            yield Comparison(
+                file="training",
+                table=table["name"],
+                row=", ".join(shown + ["recomputed"] * row["recompute"]),
+                published=row.get("mfu") or row["tokens"] * part,
+                predicted=rate * part,
+                blind=held_out(table["name"], *values[:7]),
+            )
+
+
+SETUP = ("micro_steps", "strategy", "recompute", "wire", "shard_ranks", "tensor", "pipeline")
+
+
+def transformer(row: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> Transformer:
+    """Return the model of a row: by its name, or GPT's layers of this shape."""
+    name = row["model"]
+    if name in TRANSFORMERS:
+        return replace(TRANSFORMERS[name], sequence=row["sequence"])
+    layers, hidden, vocabulary = shapes[name]
+    layer = 12.0 * hidden**2 + 13 * hidden
+    return Transformer(
+        name=name, layers=layers, hidden=hidden, layer=layer, used=layer, vocabulary=vocabulary,
+        sequence=row["sequence"],
+    )  # fmt: skip
+
+
+# --- Fits of constants ---
+
+
+def fitted_constants(known: Mapping[str, Gpu]) -> dict[str, Gpu]:
+    """Return GPUs with the constants that fit the first half best."""
+    for file, compare, names in (
+        ("collectives", collectives, ("fill",)),
+        ("training", training, ("attention", "traffic", "contention")),
+    ):
+        del file
+        for gpu in FITTED[names[0]]:
+            known = _fitted(known, gpu, names, compare)
+    return dict(known)
+
+
+def _fitted(
+    known: Mapping[str, Gpu], name: str, fields: Sequence[str], compare: Callable[..., Iterator[Comparison]]
+) -> dict[str, Gpu]:
+    """Return GPUs of which one, and those like it, has constants that fit (Levenberg, on logarithms)."""
+    like = [other for other, gpu in known.items() if other == name or other in LIKE.get(name, ())]
+    start = np.log([getattr(known[name], field) for field in fields])
+
+    def changed(place: Any) -> dict[str, Gpu]:
+        values = dict(zip(fields, map(float, np.exp(np.clip(place, -20, 20))), strict=True))
+        return {other: replace(gpu, **values) if other in like else gpu for other, gpu in known.items()}
+
+    def errors(place: Any) -> Any:
+        gpu_of = {
+            table["name"]: table["gpu"]
+            for file in ("collectives", "training")
+            for table in tables(file)["table"]
+        }
+        return np.array(
+            [one.error for one in compare(changed(place)) if not one.blind and gpu_of[one.table] in like]
+        )
+
+    place, damping = start, 1e-2
+    now = errors(place)
+    for _ in range(25):
+        slopes = np.array([(errors(place + 1e-4 * unit) - now) / 1e-4 for unit in np.eye(len(fields))]).T
+        normal = slopes.T @ slopes
+        there = place - np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-6), slopes.T @ now)
+        then = errors(there)
+        if then @ then < now @ now:
+            gain = now @ now - then @ then
+            place, now, damping = there, then, damping / 5
+            if gain < 1e-4 * (now @ now):
+                break
+        else:
+            damping *= 10
+    return changed(place)
+
+
+LIKE = {"h100": ("h200",)}
+
+
+# --- Jobs on several sizes ---
+
+
+def scaling(only: str = "") -> Iterator[Comparison]:
+    """Yield the points of jobs on several sizes that are held out; ``only``: of this table."""
+    for table in tables("tables")["table"]:
+        if not table.get("scored", True) or only not in ("", table["name"]):
+            continue
+        rows = [{**table, **row} for row in table["rows"]]
+        tries = []
+        for way in _ways(table):
+            fits = [
+                fit(
+                    _profile(row),
+                    _setup({**row, **way}),
+                    [point for point in _points(row) if not _is_blind(row, point)],
+                )
+                for row in rows
+            ]
+            tries.append((sum(one.evidence for one in fits), fits))
+        most = max(evidence for evidence, _ in tries)
+        weights = [math.exp(evidence - most) for evidence, _ in tries]
+        for at, row in enumerate(rows):
+            ways = [
+                (fits[at], weight / sum(weights)) for (_, fits), weight in zip(tries, weights, strict=True)
+            ]
+            yield from _held_out(row, ways)
 
 
 def _ways(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -130,6 +269,12 @@ def _ways(row: dict[str, Any]) -> list[dict[str, Any]]:
         for algorithm in row.get("algorithms") or [row["algorithm"]]
         for overlap in row.get("overlaps") or [row.get("overlap", True)]
     ]
+
+
+def _is_blind(row: dict[str, Any], point: Observation) -> bool:
+    """Of each row the first point is the baseline."""
+    is_first = point.ranks == row["ranks"][0]
+    return not is_first and held_out(row["name"], _label(row), point.ranks)
 
 
 def _profile(row: dict[str, Any]) -> Any:
@@ -144,7 +289,9 @@ def _label(row: dict[str, Any]) -> str:
 def _held_out(row: dict[str, Any], ways: Sequence[tuple[Fit, float]]) -> Iterator[Comparison]:
     points, profile = _points(row), _profile(row)
     per_rank = points[0].rate / points[0].ranks
-    for point in points[1::2]:
+    for point in points:
+        if not _is_blind(row, point):
+            continue
 
         def value(setup: Setup, at: Observation = point) -> float:
             return efficiencies(profile, setup, (points[0], at))[1]
@@ -153,14 +300,13 @@ def _held_out(row: dict[str, Any], ways: Sequence[tuple[Fit, float]]) -> Iterato
         predicted = sum(weight * one.mean for one, weight in expected)
         variance = sum(weight * (one.variance + (one.mean - predicted) ** 2) for one, weight in expected)
         yield Comparison(
+            file="tables",
             table=row["name"],
-            row=_label(row),
-            ranks=point.ranks,
-            published=point.rate / point.ranks / per_rank,
-            predicted=predicted,
-            deviation=math.sqrt(variance),
-            fitted=(len(points) + 1) // 2 - 1,
-            hosts=point.ranks > row["per_host"],
+            row=f"{_label(row)}, {point.ranks} ranks",
+            published=100 * point.rate / point.ranks / per_rank,
+            predicted=100 * predicted,
+            blind=True,
+            deviation=100 * math.sqrt(variance),
         )
 
 
@@ -192,48 +338,94 @@ def _setup(made: dict[str, Any]) -> Setup:
     )
 
 
+def not_scored() -> Iterator[str]:
+    """Say of each table that does not count where it is from and why, and what is predicted of its points."""
+    apart = [*collectives(gpus(), scored=False), *training(gpus(), scored=False)]
+    for table in [table for file in FILES for table in tables(file)["table"]]:
+        if table.get("scored", True):
+            continue
+        yield f"  {table['name']}"
+        yield f"    source: {table['source']}"
+        yield f"    not scored: {table['why']}"
+        if "assumed" in table and table["rows"]:
+            yield f"    assumed: {table['assumed']}"
+        some = [one for one in apart if one.table == table["name"]]
+        yield from (_line(one.row, one.published, one.predicted) for one in some)
+        for row in ({**table, **row} for row in table.get("rows", ()) if not some):
+            first, *rest = _points(row)
+            for point in rest:
+                published = 100 * point.rate / point.ranks / (first.rate / first.ranks)
+                predicted = 100 * predict(_profile(row), _setup(row), point.ranks).efficiency
+                yield _line(f"{_label(row)}, {point.ranks} ranks", published, predicted)
+
+
+# --- Text ---
+
+
 def root_mean_square(found: Sequence[Comparison]) -> float:
-    """Points of efficiency."""
-    return math.sqrt(sum(one.error**2 for one in found) / len(found))
+    """Points."""
+    return math.sqrt(sum(one.error**2 for one in found) / len(found)) if found else 0.0
 
 
-def _line(row: str, ranks: int, published: float, predicted: float) -> str:
-    error = 100 * (predicted - published)
-    return f"  {row:38} {ranks:5} {100 * published:8.1f}% {100 * predicted:8.1f}% {error:+6.1f}"
+def _line(row: str, published: float, predicted: float) -> str:
+    return f"  {row:58} {published:8.1f} {predicted:8.1f} {predicted - published:+6.1f}"
 
 
-def printed(found: Sequence[Comparison]) -> Iterator[str]:
-    """Return the lines of every held-out point, of what is not scored, and of the error over all points."""
-    table = ""
-    yield f"{'row':40} {'ranks':>5} {'published':>9} {'predicted':>9} {'error':>6}   95 %  from"
-    for one in found:
-        if one.table != table:
-            table = one.table
-            yield table
-        basis = "fit" if one.fitted else "specifications"
-        line = _line(one.row, one.ranks, one.published, one.predicted)
-        yield f"{line}  ±{100 * REACH * one.deviation:4.1f}  {basis}"
+def everything(known: Mapping[str, Gpu]) -> list[Comparison]:
+    """Return all points of all files."""
+    return [*collectives(known), *training(known), *scaling()]
+
+
+def printed(found: Sequence[Comparison], rows: bool = False) -> Iterator[str]:
+    """Return the lines of tables, worst rows and the error over all; ``rows``: of each blind point, too."""
+    yield f"{'root mean square of the errors, in points':62} fitted        blind"
+    for (file, table), group in itertools.groupby(found, key=lambda one: (one.file, one.table)):
+        del file
+        points = list(group)
+        first, second = [one for one in points if not one.blind], [one for one in points if one.blind]
+        shown = [
+            f"{root_mean_square(half):5.1f} of {len(half):<3}" if half else " " * 12
+            for half in (first, second)
+        ]
+        yield f"  {table:60} {shown[0]} {shown[1]}".rstrip()
+        if rows:
+            yield from (f"  {_line(one.row, one.published, one.predicted)}" for one in second)
+    blind = [one for one in found if one.blind]
+    yield "the largest errors of the blind half"
+    for one in sorted(blind, key=lambda one: -abs(one.error))[:WORST]:
+        yield f"  {one.table}"
+        yield f"  {_line(one.row, one.published, one.predicted)}"
     yield "shown, not scored"
     yield from not_scored()
-    fitted = [one for one in found if one.fitted]
-    stated = [one for one in found if not one.fitted]
-    apart = [one for one in found if one.table in APART]
-    others = [one for one in found if one.table not in APART]
-    yield f"root mean square, {len(found)} held-out points: {root_mean_square(found):.1f} points"
-    without = "without Google Compute Engine and AWS on one host"
-    yield f"  of {len(others)} {without}: {root_mean_square(others):.1f}"
-    yield f"  of {len(apart)} of these tables alone: {root_mean_square(apart):.1f}"
-    yield f"  of {len(fitted)} after a fit: {root_mean_square(fitted):.1f}"
-    for words, several in (("several hosts", True), ("one host", False)):
-        some = [one for one in fitted if one.hosts is several]
-        yield f"    of {len(some)} on {words}: {root_mean_square(some):.1f}"
-    yield f"  of {len(stated)} from specifications alone: {root_mean_square(stated):.1f}"
-    yield f"inside their 95 % intervals: {sum(one.is_inside for one in found)} of {len(found)}"
+    names = {
+        "collectives": "of all-reduces",
+        "training": "of utilizations",
+        "tables": "of scaling",
+    }
+    yield f"root mean square, {len(blind)} points of the blind half: {root_mean_square(blind):.1f} points"
+    for file, words in names.items():
+        some = [one for one in blind if one.file == file]
+        yield f"  {len(some)} {words}: {root_mean_square(some):.1f}"
+    spans = [one for one in blind if one.deviation < math.inf]
+    yield f"inside their 95 % intervals: {sum(one.is_inside for one in spans)} of {len(spans)}"
 
 
 def main() -> None:
     """Print all of it."""
-    print("\n".join(printed(list(comparisons()))))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--fit", action="store_true", help="fit the constants of gpus.toml again, and print them"
+    )
+    parser.add_argument("--rows", action="store_true", help="print each point of the blind half")
+    args = parser.parse_args()
+    known = gpus()
+    if args.fit:
+        known = fitted_constants(known)
+        for field, names in FITTED.items():
+            print(field, {name: float(f"{getattr(known[name], field):.3g}") for name in names})
+    print("\n".join(printed(everything(known), args.rows)))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python benchmarks/predict_lab.py [--rates 8gbit,1gbit,200mbit] [--steps 4] [--repeats 3] [--runs DIR]
 
 As root. The model sees the profile of one rank, what ranks lose that exchange nothing (all hosts share the
-cores of this machine) and what they lose more when they meet once per step, messages both ways between two
-hosts at each rate, and all-reduces of as many ranks over links without a limit, which only the cores limit.
-It does not see a step of ranks that exchange something. Required: at most 10 % (root mean square), or the
-extent of what was measured where that is larger.
+cores of this machine) and what they lose more when they synchronize once per step, messages both ways between
+two hosts at each rate, and all-reduces of as many ranks over links without a limit, which only the cores
+limit. It does not see a step of ranks that exchange something. Required: at most 10 % (root mean square), or
+the extent of what was measured where that is larger.
 
 With ``--runs`` what is measured is kept, and what was kept there before is not measured again.
 """
@@ -69,7 +69,7 @@ class Row:
 
     @property
     def allowed(self) -> float:
-        """10 %, or the extent of what was measured."""
+        """10%, or the extent of what was measured."""
         return max(MOST, (self.high - self.low) / self.measured)
 
 
@@ -86,11 +86,11 @@ def run(*words: str) -> None:
 def lab(rate: str):
     """A lab whose links have this rate."""
     words = ("--hosts", "4", "--slots", str(SLOTS), "--bandwidth", rate, "--ssh-port", str(SSH_PORT))
-    run("lab", "up", "--name", LAB, *words, "--replace")
+    run("lab", "up", "--lab-name", LAB, *words, "--replace")
     try:
         yield
     finally:
-        run("lab", "down", "--name", LAB)
+        run("lab", "down", "--lab-name", LAB)
 
 
 def messages(kept: Path, name: str) -> Link:
@@ -132,15 +132,15 @@ class Shared:
     """What ranks that exchange nothing lose on the cores that they share."""
 
     rate: float
-    """Rate of an uncoupled rank in parts of one rank's alone."""
+    """Rate of an independent rank in parts of one rank's alone."""
     meeting: float
     """Seconds of a step that meeting once adds to it."""
     standing: float
-    """Seconds that a rank in step stands at its meeting."""
+    """Seconds that a barrier-only rank stands at its meeting."""
 
 
 def shared(trained: TrainingRun, alone: float) -> Shared:
-    """Return what uncoupled ranks, and ranks that only meet, tell. ``alone``: samples per second."""
+    """Return what independent ranks, and ranks that only synchronize, tell. ``alone``: samples per second."""
     uncoupled, meeting = trained.arm("uncoupled"), trained.arm("in step")
     assert uncoupled is not None and meeting is not None and meeting.split is not None
     rate = min(1.0, statistics.median(uncoupled.rates) / trained.ranks / alone)

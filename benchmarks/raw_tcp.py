@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 CHUNK_BYTES = 1 << 20
 DEADLINE_SECONDS = 60.0
-"""A peer that does not connect, or neither sends nor takes anything for so long, is an error."""
+"""A peer that does not connect, or neither sends nor takes anything for this long, is an error."""
 
 
 class Ring:
@@ -33,7 +33,7 @@ class Ring:
         self._chunk = memoryview(bytearray(CHUNK_BYTES))
 
     def seconds(self, nbytes: int) -> float:
-        """Return how long it takes to send so many bytes and to receive as many."""
+        """Return how long it takes to send this many bytes and to receive as many."""
         failed: list[Exception] = []
 
         def send() -> None:

@@ -1,4 +1,4 @@
-"""How long does a job take to go on after a rank was killed, and how many steps are done again?
+"""How long does a job take to continue after a rank was killed, and how many steps are done again?
 
     python benchmarks/recovery.py [--kills 5] [--peer-python PATH] [--lab NAME]
 
@@ -8,8 +8,8 @@ our script unchanged, where ``--peer-python`` names a Python that has Horovod. M
 SIGKILL to the last rank. Seconds are from the kill to the end of the next step that all ranks made.
 
 Horovod gives up the host of a rank that fails. So its ranks are on names of this machine with one slot
-each, and each kill needs a job of its own: with one name more than ranks a new rank replaces the one that
-was killed; with as many the others go on alone, as ours do with ``--exclude-hosts``. It knows three names
+each, and each kill needs its own job: with one name more than ranks a new rank replaces the one that
+was killed; with as many the others continue alone, as ours do with ``--exclude-hosts``. It knows three names
 of this machine, so there are two ranks.
 
 With ``--lab`` the ranks are on hosts of a lab with one slot each, of which Horovod takes three. Its launcher
@@ -113,7 +113,7 @@ def cases(peer: str | None, lab: Lab | None) -> list[Case]:
 
 def _on_host(lab: Lab, index: int) -> list[str]:
     """Return the words that run a command on a host of the lab."""
-    words = ["lab", "exec", "--name", lab.name, lab.hosts[index].name, "--", "env", "OMP_NUM_THREADS=1"]
+    words = ["lab", "exec", "--lab-name", lab.name, lab.hosts[index].name, "--", "env", "OMP_NUM_THREADS=1"]
     return [sys.executable, "-m", "ringleader", *words]
 
 
@@ -130,7 +130,7 @@ def _torchrun(lab: Lab | None) -> list[list[str]]:
 
 
 def measured(case: Case, kills: int) -> dict[str, list[float]]:
-    """Kill a job's last rank so often; return seconds and steps done again of each kill."""
+    """Kill a job's last rank this many times; return seconds and steps done again of each kill."""
     if not case.one_each:
         return one_job(case, kills)
     jobs = [one_job(case, 1) for _ in range(kills)]

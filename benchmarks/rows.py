@@ -51,7 +51,7 @@ class Requirement:
         return line(self.case, reached, self.required, at_most=self.at_most, aim=self.aim)
 
 
-MPI, IN_STEP, UNSHARDED = "Open MPI over ours", "ours over ranks in step", "sharded over ours unsharded"
+MPI, IN_STEP, UNSHARDED = "Open MPI over ours", "ours over barrier-only ranks", "sharded over ours unsharded"
 RAW_TCP = "raw TCP over ours"
 IN_PLACE, SUM = "new results over in place", "averages over sums"
 
@@ -133,7 +133,7 @@ class Row:
     HEADERS: ClassVar[tuple[str, ...]] = ("case", "against", "reached", "required", "aim", "")
 
     def cells(self) -> tuple[str, ...]:
-        """Return what stands in the columns."""
+        """Return what is in the columns."""
         sign = "≤" if self.at_most else "≥"
         verdict = MISSING if self.reached is None else "SHORT" if self.short else "ok"
         reached = "–" if self.reached is None else f"{self.reached:.3f}"

@@ -37,7 +37,7 @@ MXNET = ROOT / ".venv-mxnet/bin/python"
 MOST_SECONDS = 30 * 60.0
 """All scripts together."""
 GRACE_SECONDS = 15.0
-"""A script that was told to end gets so long."""
+"""Seconds for a script to end after it was asked to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Script:
     words: tuple[str, ...]
     """File in this directory, and its arguments."""
     seconds: float
-    """It is ended after so long: about twice what it takes on two idle cores."""
+    """It is ended after this long: about twice what it takes on two idle cores."""
     lab: str = ""
     """Lab that it runs in, a key of `LABS`."""
     python: Path = PYTHON
@@ -145,7 +145,7 @@ def run(script: Script, seconds: float) -> Done:
             print(line, end="", flush=True)
             lines.append(line.rstrip("\n"))
         code = process.wait()
-    finally:  # also where the user has enough: it is in a session of its own
+    finally:  # also where the user has enough: it is in its own session
         timer.cancel()
         with_children(process, signal.SIGTERM)
     trouble = f"ended after {seconds:.0f} s" if late.is_set() else f"exit code {code}" if code else ""
@@ -164,14 +164,14 @@ def with_children(process: subprocess.Popen[str], number: signal.Signals) -> Non
 def lab(name: str) -> Iterator[str]:
     """Have a lab; yield why there is none, or nothing."""
     up = subprocess.run(
-        [str(RINGLEADER), "lab", "up", "--name", name, *LABS[name], "--replace"],
+        [str(RINGLEADER), "lab", "up", "--lab-name", name, *LABS[name], "--replace"],
         stdout=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     try:
         yield f"its lab did not come up: exit code {up.returncode}" if up.returncode else ""
     finally:
         subprocess.run(
-            [str(RINGLEADER), "lab", "down", "--name", name], stdout=subprocess.DEVNULL, check=False
+            [str(RINGLEADER), "lab", "down", "--lab-name", name], stdout=subprocess.DEVNULL, check=False
         )
 
 
@@ -204,7 +204,7 @@ def run_all(scripts: Sequence[Script], most: float) -> list[Done]:
 
 
 def summary(rows: Sequence[Row], done: Sequence[Done]) -> str:
-    """Return the table of all rows, and what else is to be told."""
+    """Return the table of all rows, and what else is to be reported."""
     why = reasons()
     table = tabulate([row.cells() for row in rows], headers=Row.HEADERS, disable_numparse=True)
     told = [f"SHORT {row.case}: {why[row.case]}" for row in rows if row.short and row.case in why]

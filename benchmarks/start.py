@@ -7,7 +7,7 @@ The command does nothing, so that only starting and ending is timed: `true` here
 both sides, because Open MPI 5's mpirun often hangs where ranks of several hosts end as soon as they began
 (`ringleader run` does not). Runs alternate, mpirun first in one pair and second in the next: a machine that
 is busy for a while is busy for both. Printed are medians, the median of the differences within pairs, and
-of the ratios; the difference is held against what is required.
+of the ratios; the difference is compared with what is required.
 """
 
 from __future__ import annotations

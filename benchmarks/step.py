@@ -1,11 +1,11 @@
-"""Time of a training step on two ranks: against ranks in step, uncoupled ranks, and DDP on Gloo.
+"""Time of a training step on two ranks: against barrier-only ranks, independent ranks, and DDP on Gloo.
 
     python benchmarks/step.py [--rounds 20] [--ranks 2]
 
-Ranks in step exchange nothing, and meet at one barrier of the engine in each step: what being in step costs
-on a machine is not the exchange's. Uncoupled ranks do not even meet. All arms run in the same processes in
-turns, so that a busy machine is busy for all of them. Before, the weights after three steps of ours and of
-DDP's are compared. Printed are medians per step and the median of the ratios within rounds.
+Barrier-only ranks exchange nothing, and meet at one barrier of the engine in each step: what being in step
+costs on a machine is not the exchange's. Independent ranks do not even meet. All arms run in the same
+processes in turns, so that a busy machine is busy for all of them. Before, the weights after three steps of
+ours and of DDP's are compared. Printed are medians per step and the median of the ratios within rounds.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python benchmarks/tf_cnn_benchmarks.py CHECKOUT [--rounds 3] [--model NAME ...]
 
 CHECKOUT is the unmodified directory scripts/tf_cnn_benchmarks of github.com/tensorflow/benchmarks; without it
-the variable TF_CNN_BENCHMARKS counts. Uncoupled ranks run the same script, at the same time, on its variables
-of one process (``--variable_update=independent``): they have nothing of Ringleader's in them. Each rank has
-one thread to compute with.
+the variable TF_CNN_BENCHMARKS counts. Independent ranks run the same script, at the same time, on its
+variables of one process (``--variable_update=independent``): they have nothing of Ringleader's in them. Each
+rank has one thread to compute with.
 
 The two take turns. A run's result is the sum over the ranks of the batch divided by the fastest step that the
 lines tell, or the script's own mean: what a machine that is never quiet leaves of both.

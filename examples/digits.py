@@ -23,7 +23,7 @@ class BadDataError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """Images (n, 1, 28, 28) float32, normalised, and labels (n,) int64 from 0 to 9: arrays, or tensors."""
+    """Images (n, 1, 28, 28) float32, normalized, and labels (n,) int64 from 0 to 9: arrays, or tensors."""
 
     name: str
     """Where they come from, for people."""

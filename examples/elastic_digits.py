@@ -4,7 +4,7 @@
     ringleader run -n 2 --min-np 1 python examples/elastic_digits.py        two ranks; one is enough
     ringleader run -n 2 --min-np 1 python examples/elastic_digits.py --fail-at 30    rank 1 kills itself
 
-What makes it elastic: the state holds everything that training goes on from, `state.commit()` keeps it, and
+What makes it elastic: the state holds everything that training continues from, `state.commit()` keeps it, and
 everything in which ranks meet is inside of the function that ``hvd.elastic.run`` calls again after a change.
 """
 
@@ -52,7 +52,7 @@ def fit_learning_rate() -> None:
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
     """Train to the end of the last epoch; called again, with the state restored, after every change."""
-    print(f"{hvd.size()} rank(s) go on in epoch {state.epoch} at step {state.step}", flush=True)
+    print(f"{hvd.size()} rank(s) continue in epoch {state.epoch} at step {state.step}", flush=True)
     while state.epoch < options.epochs:
         for batch, (images, labels) in enumerate(loader):
             optimizer.zero_grad()
@@ -79,4 +79,4 @@ train(state)
 with torch.no_grad():
     right = (model(digits.test_images).argmax(1) == digits.test_labels).sum().item()
 if hvd.rank() == 0:
-    print(f"test accuracy: {100 * right / len(digits.test_labels):.2f} % of {len(digits.test_labels)}")
+    print(f"test accuracy: {100 * right / len(digits.test_labels):.2f}% of {len(digits.test_labels)}")

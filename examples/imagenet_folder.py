@@ -43,7 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warmup-epochs", type=float, default=5)
     parser.add_argument("--workers", type=int, default=2, help="processes per rank that read pictures (2)")
     parser.add_argument("--checkpoint", type=Path, help="file that rank 0 writes after each epoch")
-    parser.add_argument("--resume", action="store_true", help="go on from --checkpoint where it exists")
+    parser.add_argument("--resume", action="store_true", help="continue from --checkpoint where it exists")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -200,7 +200,7 @@ def main() -> None:
             if hvd.rank() == 0:
                 if args.checkpoint:
                     store(args, model, optimizer, epoch=epoch + 1, classes=train.classes)
-                figures = f"loss {loss:.4f}, {rate:.1f} images/s, top-1 {top1:.2f} %, top-5 {top5:.2f} %"
+                figures = f"loss {loss:.4f}, {rate:.1f} images/s, top-1 {top1:.2f}%, top-5 {top5:.2f}%"
                 print(f"epoch {epoch + 1}: {figures}", flush=True)
     except (BadDataError, hvd.HorovodInternalError) as error:  # one rank's picture; the others miss that rank
         sys.exit(f"{sys.argv[0]}: {error}")

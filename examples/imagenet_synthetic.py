@@ -62,7 +62,7 @@ def find_fault(args: argparse.Namespace) -> str | None:
     if args.image_size < smallest:
         return f"--image-size {args.image_size}: {args.model} needs at least {smallest}"
     if args.batch_size == 1 and args.image_size == smallest and args.model.startswith("resnet"):
-        return f"--image-size {smallest} leaves one pixel to normalise over: take --batch-size 2 or more"
+        return f"--image-size {smallest} leaves one pixel to normalize over: take --batch-size 2 or more"
     if args.device not in ("cpu", "cuda"):
         return f"--device {args.device}: cpu or cuda"
     if args.device == "cuda" and not torch.cuda.is_available():

@@ -107,7 +107,7 @@ def main() -> None:
     right = int(hvd.allreduce(right, name="right", op=hvd.Sum))
     if hvd.rank() == 0:
         accuracy = 100 * right / len(test_labels)
-        print(f"test accuracy: {accuracy:.2f} % ({right} of {len(test_labels)})", flush=True)
+        print(f"test accuracy: {accuracy:.2f}% ({right} of {len(test_labels)})", flush=True)
     if args.check_equal:
         digest = hashlib.sha256()
         for leaf in jax.tree.leaves(params):

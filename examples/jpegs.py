@@ -1,6 +1,6 @@
 """A folder of pictures as training batches: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg.
 
-Pictures are read, cut and normalised in worker processes while the net trains. How a worker cuts and flips a
+Pictures are read, cut and normalized in worker processes while the net trains. How a worker cuts and flips a
 picture depends on the seed, the epoch and the picture alone: any number of ranks and workers, and a run that
 was resumed, see the same pixels.
 """
@@ -22,7 +22,7 @@ MEAN, DEVIATION = torch.tensor((0.485, 0.456, 0.406)), torch.tensor((0.229, 0.22
 Key = tuple[int, int]
 """(epoch, number of the picture)."""
 Batch = tuple[torch.Tensor, torch.Tensor]
-"""Pictures (n, 3, size, size) float32, normalised, and labels (n,) int64."""
+"""Pictures (n, 3, size, size) float32, normalized, and labels (n,) int64."""
 
 
 class BadDataError(Exception):
@@ -69,7 +69,7 @@ class Pictures(Dataset):
 
 
 def random_cut(picture: Image.Image, size: int, dice: random.Random) -> Image.Image:
-    """Cut 8 to 100 % of the area at an aspect of 3:4 to 4:3, resize it, mirror half of them.
+    """Cut 8 to 100% of the area at an aspect of 3:4 to 4:3, resize it, mirror half of them.
 
     The cut of Szegedy et al. (2014), which ImageNet's published results are trained with.
     """

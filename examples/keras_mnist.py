@@ -79,7 +79,7 @@ def main() -> None:
     print(f"parameters of rank {hvd.rank()}: {hashlib.sha256(flat).hexdigest()[:16]}", flush=True)
     if hvd.rank() == 0:
         accuracy = model.evaluate(test_images, test_labels, verbose=0)[1]
-        print(f"test accuracy: {100 * accuracy:.2f} %", flush=True)
+        print(f"test accuracy: {100 * accuracy:.2f}%", flush=True)
 
 
 if __name__ == "__main__":

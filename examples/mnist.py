@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
         "--data-dir", type=Path, help="MNIST's idx files, .gz or not; else scikit-learn's digits"
     )
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--steps", type=int, help="train so many steps instead of --epochs")
+    parser.add_argument("--steps", type=int, help="train this many steps instead of --epochs")
     parser.add_argument("--batch-size", type=int, default=32, help="samples per rank and step (32)")
     parser.add_argument("--global-batch-size", type=int, help="samples per step over all ranks")
     parser.add_argument("--lr", type=float, default=0.001, help="learning rate of one rank (0.001)")
@@ -168,7 +168,7 @@ def main() -> None:
 
     right, judged = evaluate(model, digits)
     if hvd.rank() == 0:
-        print(f"test accuracy: {100 * right / judged:.2f} % ({right} of {judged})", flush=True)
+        print(f"test accuracy: {100 * right / judged:.2f}% ({right} of {judged})", flush=True)
         if args.save_parameters:
             torch.save(model.state_dict(), args.save_parameters)
     if args.check_equal:

@@ -115,7 +115,7 @@ def main() -> None:
     train(net, digits, args)
     right, judged = evaluate(net, digits)
     if hvd.rank() == 0:
-        print(f"test accuracy: {100 * right / judged:.2f} % ({right} of {judged})", flush=True)
+        print(f"test accuracy: {100 * right / judged:.2f}% ({right} of {judged})", flush=True)
     if args.check_equal:
         digest = hashlib.sha256()
         for _name, parameter in sorted(net.collect_params().items()):

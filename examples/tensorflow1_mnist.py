@@ -116,7 +116,7 @@ def main() -> None:
     correct, weights = at_end.values
     if hvd.rank() == 0:
         share = 100 * correct / len(test_labels)
-        print(f"test accuracy: {share:.2f} % ({correct} of {len(test_labels)})", flush=True)
+        print(f"test accuracy: {share:.2f}% ({correct} of {len(test_labels)})", flush=True)
     if args.check_equal:
         digest = hashlib.sha256(b"".join(value.tobytes() for value in weights))
         print(f"weights of rank {hvd.rank()}: {digest.hexdigest()}", flush=True)

@@ -102,7 +102,7 @@ def main() -> None:
     right = int(hvd.allreduce(right, op=hvd.Sum))
     if hvd.rank() == 0:
         share = 100 * right / len(test_labels)
-        print(f"test accuracy: {share:.2f} % ({right} of {len(test_labels)})", flush=True)
+        print(f"test accuracy: {share:.2f}% ({right} of {len(test_labels)})", flush=True)
     if args.check_equal:
         digest = hashlib.sha256()
         for variable in model.variables:

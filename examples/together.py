@@ -48,5 +48,5 @@ def stop_if_any(fault: object | None) -> None:
         return
     if first == hvd.rank():
         print(f"{sys.argv[0]}: {fault}", file=sys.stderr, flush=True)
-    hvd.barrier()  # nobody leaves before it is told, or a rank without a message would be the first to fail
+    hvd.barrier()  # otherwise a rank without a message might be the first to fail
     sys.exit(1)

@@ -31,7 +31,8 @@ the host was started, so more is forgiven.
 BETWEEN = """## Between hosts
 
 Each thing is the majority's value or another; the odd hosts are named. With a tie no host is the odd one: all
-values are told. What is not known on a host is not compared. `hosts.same` says how many things are the same.
+values are printed. What is not known on a host is not compared. `hosts.same` says how many things are the
+same.
 """
 EXPECTATIONS = """## Expectations
 

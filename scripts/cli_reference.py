@@ -6,13 +6,17 @@ import sys
 
 import click
 
+from ringleader.cli.command_groups import Context
 from ringleader.cli.main import ringleader
 from ringleader.cli.typed_command import full_help
+
+WIDTH = 100
+"""Columns of a help."""
 
 
 def sections(command: click.Command, words: tuple[str, ...]) -> list[str]:
     """Return the page's sections for a command and, after it, for each of its sub-commands."""
-    context = click.Context(command, info_name=words[-1], parent=_parents(words[:-1]), max_content_width=110)
+    context = _context(command, words[-1], _parents(words[:-1]))
     found = [f"## {' '.join(words)}\n\n```\n{full_help(context)}\n```\n"]
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -25,8 +29,13 @@ def sections(command: click.Command, words: tuple[str, ...]) -> list[str]:
 def _parents(words: tuple[str, ...]) -> click.Context | None:
     context = None
     for word in words:
-        context = click.Context(click.Group(word), info_name=word, parent=context)
+        context = _context(click.Group(word), word, context)
     return context
+
+
+def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    names = ringleader.context_settings["help_option_names"]
+    return Context(command, parent, name, terminal_width=WIDTH, help_option_names=names)
 
 
 def page() -> str:

@@ -113,7 +113,7 @@ IN_CHART = {
     "the-image": '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"',
     "4242": "{{ .Values.replicas }}",
 }
-"""What a chart's user says → where it stands in a template."""
+"""What a chart's user says → where it is in a template."""
 OPTIONAL = {
     "- --namespace=the-scope": ("with .Values.scope", "- --namespace={{ . }}"),
     "- --gang-scheduling=the-gang": ("with .Values.gangScheduling", "- --gang-scheduling={{ . }}"),

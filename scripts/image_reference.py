@@ -34,7 +34,7 @@ Apptainer definition of it, `image check` says what does not fit together, `imag
 
     [mpi]
 
-An unknown block, an unknown key, a value of another type or with a sign that its kind does not allow is a fault. All faults of a file are told at
+An unknown block, an unknown key, a value of another type or with a sign that its kind does not allow is a fault. All faults of a file are reported at
 once, each with line and key, and nothing is written. `--set torch.version=2.9.1` changes a key (again for more), `--base REF` the base,
 `--mirror cn` or `--mirror pip=https://…` where things are fetched from.
 

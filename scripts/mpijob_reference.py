@@ -48,7 +48,7 @@ READING = f"""## Rules beyond the table
 
 * A field that is not in the table is a fault, with the name that may have been meant. (On a cluster the API server drops it
   and `kubectl` warns.) A Pod template's own fields are left to Kubernetes, except that there is a container, that every
-  container has a name of its own, that labels and annotations are text, and that no volume is called
+  container has its own name, that labels and annotations are text, and that no volume is called
   {" or ".join(f"`{name}`" for name in pod_template_checks.RESERVED_VOLUMES)}: the controller adds those.
 * `Worker` may be missing: then the launcher does all the work. Where it is there it needs `replicas`.
 * The name of the last worker's Pod, `{object_names.worker("<name>", 0)[:-1]}<replicas-1>`, must be a DNS label: a letter first, a-z, 0-9 and
@@ -125,7 +125,7 @@ def kind(shape: FieldSchema) -> str:
 
 
 def number(limits: IntegerRange) -> str:
-    """Return a whole number's range."""
+    """Return an integer's range."""
     if limits.minimum is not None and limits.minimum == limits.maximum:
         return str(limits.minimum)
     return f"int{limits.bits}" if limits.minimum is None else f"int{limits.bits}, at least {limits.minimum}"

@@ -35,13 +35,13 @@ def stored_run() -> Run:
 
 
 def style(page: str) -> str:
-    """Return the page's colours, light and dark, as a style for a picture that stands alone."""
+    """Return the page's colors, light and dark, as a style for a picture that stands alone."""
     light, dark = re.findall(r":root \{(.*?)\n\s*\}", page, re.DOTALL)
     return f":root {{{light}}} @media (prefers-color-scheme: dark) {{ :root {{{dark}}} }}"
 
 
-def standalone(plot: Plot, colours: str) -> str:
-    """Return a plot of a page as an SVG document: with a name space, a size, a margin and its own colours."""
+def standalone(plot: Plot, colors: str) -> str:
+    """Return a plot of a page as an SVG document: with a name space, a size, a margin and its own colors."""
     drawing = plot.svg()
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
     assert box is not None
@@ -52,13 +52,13 @@ def standalone(plot: Plot, colours: str) -> str:
     title = f'<text x="0" y="-12" style="font: 650 15px var(--sans); fill: var(--ink)">{plot.title}</text>'
     size = f'width="{width + 28:g}" height="{height + 48:g}"'
     back = f'<rect x="-14" y="-34" {size} style="fill: var(--surface)"/>'
-    return text.replace("</desc>", f"</desc><style>{colours}</style>{back}{title}", 1) + "\n"
+    return text.replace("</desc>", f"</desc><style>{colors}</style>{back}{title}", 1) + "\n"
 
 
 def drawings(run: Run) -> dict[str, str]:
     """Return file name → SVG document."""
-    colours = style(render(run))
-    return {FILES[plot.title]: standalone(plot, colours) for plot in plots(run) if plot.title in FILES}
+    colors = style(render(run))
+    return {FILES[plot.title]: standalone(plot, colors) for plot in plots(run) if plot.title in FILES}
 
 
 def screenshot(page: str, target: Path) -> None:

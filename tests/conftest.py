@@ -139,7 +139,7 @@ class Recorder:
 
 @dataclass
 class Workplace:
-    """What one test runs in: an environment of its own, by whose mark its processes are found again."""
+    """What one test runs in: its own environment, by whose mark its processes are found again."""
 
     mark: str
     tmp: Path
@@ -156,7 +156,7 @@ class Workplace:
         return launch(job, environ=self.environ, listener=recorder, stdin=stdin, **extra), recorder
 
     def ringleader(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Start the command line in a process of its own, standard streams as pipes."""
+        """Start the command line in its own process, standard streams as pipes."""
         argv = (sys.executable, "-m", "ringleader", *words)
         pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
         pipes |= {"stdin": subprocess.DEVNULL, "env": self.environ, "start_new_session": True}
@@ -165,7 +165,7 @@ class Workplace:
         return process
 
     def run(self, *words: str, within: float = 90, **options: Any) -> subprocess.CompletedProcess[bytes]:
-        """Run the command line to its end, which comes within so many seconds."""
+        """Run the command line to its end, which comes within this many seconds."""
         process = self.ringleader(*words, **options)
         out, err = process.communicate(timeout=within)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
@@ -193,7 +193,7 @@ class Workplace:
             return False
 
     def wait_for(self, word: str, count: int, seconds: float = 40.0) -> list[int]:
-        """Wait until so many processes, launchers aside, have ``word`` in their command line."""
+        """Wait until this many processes, launchers aside, have ``word`` in their command line."""
         end = time.monotonic() + patience(seconds)
         while True:
             there = self.processes()
@@ -224,7 +224,7 @@ class Workplace:
         return int(Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()[0])
 
     def gone_within(self, seconds: float) -> dict[int, str]:
-        """Wait until no process of this test lives; return those that still do after so long."""
+        """Wait until no process of this test lives; return those that still do after this long."""
         end = time.monotonic() + patience(seconds)
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)

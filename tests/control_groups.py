@@ -16,7 +16,7 @@ PERIOD = 100_000
 
 @contextmanager
 def control_group(cpus: float | None, parent: Path | None = None) -> Iterator[Path]:
-    """Make a group with so many CPUs (None: no limit of its own); skips where that is not allowed."""
+    """Make a group with this many CPUs (None: no limit of its own); skips where that is not allowed."""
     root = VERSION_1 if VERSION_1.is_dir() else Path("/sys/fs/cgroup")
     group = (parent or root) / f"ringleader-test-{os.getpid()}-{time.monotonic_ns()}"
     try:

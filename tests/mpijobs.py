@@ -20,7 +20,7 @@ def mpijob(
     metadata: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Document:
-    """A job of so many workers; 0: of a launcher alone.
+    """A job of this many workers; 0: of a launcher alone.
 
     ``launcher`` and ``worker`` add fields to the containers, ``…_pod`` to the templates' specs.
     """

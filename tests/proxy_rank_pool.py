@@ -13,7 +13,7 @@ from tests.rank_pool import RankPool
 
 
 class ProxyRankPool(RankPool):
-    """So many ranks of one host, and as many proxies."""
+    """This many ranks of one host, and as many proxies."""
 
     def __init__(self, size: int, place: Path, environ: Mapping[str, str]) -> None:
         super().__init__(size, place, environ)

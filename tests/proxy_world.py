@@ -30,7 +30,7 @@ PROXY = ("-m", "ringleader.engine.mpi_proxy")
 
 
 class ProxyWorld:
-    """Hosts of one machine, each with so many slots; worlds of proxies, and generations of ranks."""
+    """Hosts of one machine, each with this many slots; worlds of proxies, and generations of ranks."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class ProxyWorld:
         return max(set.intersection(*held), default=0) if held else 0
 
     def leave(self, incarnation: int) -> None:
-        """Tell a rank that waits that the job goes on without it."""
+        """Tell a rank that waits that the job continues without it."""
         with self.lock:
             self.waiting.discard(incarnation)
             for service in self._services:

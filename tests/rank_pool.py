@@ -29,7 +29,7 @@ FOLLOW_SECONDS = 10.0
 """Within so long ranks end that wait for one that has failed."""
 STACK_SECONDS = 1.0
 SLOWEST = 3.0
-"""A program gets at most so many times its seconds on a machine that others use."""
+"""A program gets at most this many times its seconds on a machine that others use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class PoolResult:
 
 
 class RankPool:
-    """So many ranks, started when the first program comes."""
+    """This many ranks, started when the first program comes."""
 
     def __init__(self, size: int, place: Path, environ: Mapping[str, str]) -> None:
         """``place``: a directory for its socket and what the ranks print."""
@@ -205,7 +205,7 @@ class RankPools:
         self.environ["OMPI_MCA_osc"] = "^ucx"
 
     def of(self, size: int) -> RankPool:
-        """Return the pool of so many ranks."""
+        """Return the pool of this many ranks."""
         if size not in self._pools:
             place = self._place / str(size)
             place.mkdir()
@@ -224,7 +224,7 @@ class RankPools:
 
 
 def slowness(ranks: int) -> float:
-    """Return how many times longer than alone so many ranks take here, where others keep processors busy."""
+    """Return how many times longer than alone this many ranks take here, where others keep cores busy."""
     others = max(0.0, os.getloadavg()[0] - ranks)
     return min(SLOWEST, 1 + others / (os.cpu_count() or 1))
 

@@ -1,6 +1,6 @@
 """One rank of a pool: it carries out one program after another, each as ``python PROGRAM`` would.
 
-argv: the pool's socket. A program begins without the engine and with an environment of its own, and what it
+argv: the pool's socket. A program begins without the engine and with its own environment, and what it
 leaves (a living engine, modules beside it, changed streams) is ended here, so that the next one begins alike.
 """
 

@@ -1,9 +1,9 @@
-"""Stories: tests that are told in a language of their own, one line for what happens and what is then seen.
+"""Stories: tests that are told in their own language, one line for what happens and what is then seen.
 
 A file of stories has for each its title after ``#``; ``for NAMES`` with one row of values after each ``*``
 where it is told several times, with ``$NAME`` for the value and ``-`` for nothing; then lines of
-``happening; happening | fact | fact``, which may go on in lines that begin with ``|``. A happening is a verb
-and its words. A fact is a name and what it is, where ``…`` stands for any text.
+``happening; happening | fact | fact``, which may continue in lines that begin with ``|``. A happening is a
+verb and its words. A fact is a name and what it is, where ``…`` stands for any text.
 """
 
 from __future__ import annotations

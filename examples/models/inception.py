@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Unit(nn.Sequential):
-    """Convolution without bias, normalisation, ReLU. ``size`` is (height, width) or one number for both."""
+    """Convolution without bias, normalization, ReLU. ``size`` is (height, width) or one number for both."""
 
     def __init__(
         self, inputs: int, outputs: int, size: int | tuple[int, int], *, stride: int = 1, same: bool = True

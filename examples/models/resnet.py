@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def conv(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """Convolution without bias (a normalisation follows) that keeps height and width at stride 1."""
+    """Convolution without bias (a normalization follows) that keeps height and width at stride 1."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
@@ -83,9 +83,9 @@ class ResNet(nn.Module):
                 channels = width * block.expansion
         self.blocks = nn.Sequential(*blocks)
         self.fc = nn.Linear(channels, classes)
-        self.initialise()
+        self.initialize()
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         """Keep the variance through ReLUs; start each block as its shortcut (Goyal et al., 2017)."""
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

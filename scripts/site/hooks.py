@@ -50,7 +50,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if path == "docs/decisions":
             place = "decisions/README.md"
         if files.get_file_from_path(place) is None:
-            return text  # a file of the repository that is no page: what is said of it stays
+            return text  # a file of the repository that is not a page: what is said of it stays
         return f"[{text}]({posixpath.relpath(place, here or '.')}{anchor})"
 
     page.meta["translation"] = _translation(uri, files)

@@ -42,7 +42,7 @@ def _leave_quickly(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     except Exception:
-        return  # the interpreter tells of it
+        return  # the interpreter reports it
     os._exit(code)
 
 

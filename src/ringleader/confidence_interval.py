@@ -158,7 +158,7 @@ def _logs(values: Sequence[float]) -> list[float]:
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b), 0 ≤ x ≤ 1, a and b > 0."""
+    """Return the regularized incomplete beta function I_x(a, b), 0 ≤ x ≤ 1, a and b > 0."""
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):  # the continued fraction converges fast on the other side only

@@ -1,6 +1,6 @@
 """Dataclasses as JSON values and back; what is wrong in values of others is reported with its place.
 
-    rates: tuple[float, ...] = bounded(above=0, wrong="{} is no rate: it must be above 0")
+    rates: tuple[float, ...] = bounded(above=0, wrong="{} is not a rate: it must be above 0")
 
 `text_files.json_document` makes values of a text. A field has the type str, int, float, bool, StrEnum,
 another dataclass, ``tuple[X, ...]``, ``Mapping[K, V]`` or ``X | None``.
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Faults = list[tuple[str, str]]
 """Places in a document, ``points[1].rate``, and what is wrong there."""
 _BOUNDS = "bounds"
-_PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+_PLAIN = {str: "text", int: "an integer", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True, kw_only=True)

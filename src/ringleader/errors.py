@@ -67,7 +67,7 @@ class RingleaderError(Exception):
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
     def __reduce__(self) -> Any:
-        # As it is, not by calling the class again: each has arguments of its own.
+        # As it is, not by calling the class again: each has its own arguments.
         return _again, (type(self), self.args), self.__dict__
 
 
@@ -111,7 +111,7 @@ class RankError(RingleaderError):
         where: str = "",
         hint: str = "",
     ) -> None:
-        """Keep the failing rank and its exit code next to the faults; ``None``: it is no rank's failure."""
+        """Keep the failing rank and its exit code next to the faults; ``None``: no rank failed."""
         super().__init__(faults, where=where, hint=hint)
         self.exit_code, self.rank = exit_code, rank
 
@@ -166,7 +166,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def collected(faults: list[Fault], kind: type[RingleaderError] = RequestError) -> Iterator[None]:
-    """Add to ``faults`` those of an error that comes up inside, to be told with others, and go on behind."""
+    """Add to ``faults`` those of an error raised inside, to be reported with others, and continue behind."""
     try:
         yield
     except kind as error:

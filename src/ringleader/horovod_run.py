@@ -1,4 +1,4 @@
-"""``horovod.run`` by ``ringleader.run``: keywords, honoured or told why they change nothing, and errors.
+"""``horovod.run`` by ``ringleader.run``: keywords, honored or told why they change nothing, and errors.
 
 Names and meanings are Horovod's. A call is Horovod's where it has keywords that ``ringleader.run`` has not,
 in a process in which ``horovod`` stands for ``ringleader``, and by Horovod's path, ``ringleader.runner.run``.
@@ -274,7 +274,7 @@ def alias_is_on() -> bool:
 
 
 def _failure_of(error: Exception, *, mpi: bool) -> RuntimeError | None:
-    """Return Horovod's error for one that tells of a rank's failure."""
+    """Return Horovod's error for one that reports a rank's failure."""
     told = error if isinstance(error, RankError) else error.__cause__
     code, rank = getattr(told, "exit_code", None), getattr(told, "rank", None)
     if code is None:

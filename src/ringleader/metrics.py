@@ -7,6 +7,7 @@ the time for a fixed number of samples is 1 / X. Against a baseline of g ranks (
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,9 @@ from typing import Any, TypeVar
 from ringleader.confidence_interval import Interval, interval_of_mean, interval_of_ratio
 from ringleader.dataclass_json import bounded
 
-RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is no rate: it must be above 0"}
-TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is no time: it must be above 0"}
-TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
+RATE: Mapping[str, Any] = {"above": 0, "wrong": "{} is not a rate: it must be above 0"}
+TIME: Mapping[str, Any] = {"above": 0, "wrong": "{} is not a time: it must be above 0"}
+TIME_OR_NONE: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
 BYTES: Mapping[str, Any] = {"least": 0, "most": 2**63, "wrong": "{} bytes cannot be"}
 RANKS: Mapping[str, Any] = {"least": 1, "wrong": "{} ranks cannot be"}
 """What fields of stored runs may be; see `dataclass_json.bounded`."""
@@ -38,7 +39,8 @@ class Sample:
     slowest_rate: float | None = None
     """Samples per second of the slowest rank alone, where more than one was heard."""
     source: str = ""
-    """How the rate was reported: ``progress``, ``total``, ``iterations``, ``rows`` or ``epochs``."""
+    """How the rate was reported: ``progress``, ``total``, ``iterations``, ``rows``, ``epochs``; ``steps``
+    where they were counted, ``wall clock`` where that of the whole run had to do."""
     heard: int = 0
     """Ranks that reported a rate; fewer than all where one rank spoke for the job."""
     seconds: float = bounded(0.0, **TIME_OR_NONE)
@@ -62,22 +64,22 @@ class Spread:
     high: float
     count: int
     interval: Interval | None = None
-    """Between which numbers the mean lies, 95 % confidence; ``None``: a single number, or not known."""
+    """Between which numbers the mean lies, 95% confidence; ``None``: a single number, or not known."""
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one number, which may be negative."""
+        """Summarize at least one number, which may be negative."""
         return cls._of(values, interval_of_mean(values))
 
     @classmethod
     def of_ratios(cls, values: Sequence[float]) -> Spread:
-        """Summarise at least one positive number that varies in proportion: a rate, or a ratio of rates."""
+        """Summarize at least one positive number that varies in proportion: a rate, or a ratio of rates."""
         return cls._of(values, interval_of_ratio(values))
 
     @classmethod
     def _of(cls, values: Sequence[float], interval: Interval | None) -> Spread:
         if not values:
-            raise ValueError("no value to summarise")
+            raise ValueError("no value to summarize")
         middle, low, high = statistics.median(values), min(values), max(values)
         return cls(median=middle, low=low, high=high, count=len(values), interval=interval)
 
@@ -127,6 +129,14 @@ def in_round(items: Sequence[T], number: int) -> Sequence[T]:
     So a machine that slows down or speeds up over the minutes treats all items alike.
     """
     return items[::-1] if number % 2 else items
+
+
+def number_in(message: Mapping[str, Any], name: str) -> float:
+    """Return a finite number of a rank's message; ValueError where it has none."""
+    value = message.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    return float(value)
 
 
 def speedup(rate: float, rate_of_one: float) -> float:

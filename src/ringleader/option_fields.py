@@ -68,6 +68,8 @@ class Declared:
     read: Callable[[str], Any] | None = None
     """Makes a value of a text, or raises WrongValueError; ``None``: by the type of the field."""
     choices: Collection[str] = ()
+    old_choices: Collection[str] = ()
+    """Values that keep working and are not shown."""
     least: float | None = None
     above: float | None = None
     """The value must be greater."""
@@ -92,7 +94,7 @@ class Declared:
     def fault(self, value: Any) -> WrongValueError | None:
         """Return what is wrong with a value; ``None``: nothing."""
         if self.choices:
-            if value in tuple(self.choices):
+            if value in (*self.choices, *self.old_choices):
                 return None
             return WrongValueError(f"{_shown(value)} is unknown", self.hint or _one_of(self.choices))
         if not _is_number(value) or self._is_within(value):
@@ -124,7 +126,7 @@ def _shown(value: object) -> str:
 
 
 def _one_of(choices: Collection[str]) -> str:
-    words = [one for one in choices if one]  # an empty one is as if the option were not there
+    words = [one for one in choices if one]  # an empty one is as if the option did not exist
     return f"use {' or '.join(words) if len(words) == 2 else 'one of ' + ', '.join(words)}"
 
 
@@ -134,6 +136,7 @@ _OURS = {part.name for part in fields(Declared)}
 def option(help: str | None, *names: str, default: Any = None, **said: Any) -> Any:
     """Return a field with an option that takes a value; ``said`` are fields of Declared, or click's own."""
     of = _families(said.pop("of", ""))
+    names = said.pop("names", names)
     attributes = {name: said.pop(name) for name in said.keys() - _OURS}
     declared = Declared(help=help, names=names, of=of, attributes=attributes, **said)
     return field(default=default, metadata={_OPTION: declared})
@@ -193,6 +196,8 @@ class Part:
     group: Mapping[str, Any]
     type: str
     default: Any
+    section: str = ""
+    """Heading of the help under which its class wants its options; empty: the usual one."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -245,7 +250,7 @@ class Part:
             if declared.unreadable:
                 what, hint = declared.unreadable, declared.hint
             elif kind == "integer":
-                what = "is no whole number"
+                what = "is not an integer"
             elif declared.unit == "seconds":
                 what, hint = "is not a number of seconds", "write 90 or 1.5"
             raise WrongValueError(f"{text[:80]!r} {what}", hint) from None
@@ -276,6 +281,7 @@ def _parts(kind: type) -> Iterator[Part]:
             group=how,
             type=str(one.type),
             default=one.default,
+            section=getattr(kind, "SECTION", ""),
         )
 
 
@@ -309,7 +315,7 @@ def parameter_name(name: str, names: tuple[str, ...]) -> str:
 
 
 def faults_of_values(values: Any) -> list[Fault]:
-    """Return what is no value of an option or beyond its bounds, in an object and the objects in it."""
+    """Return what is not a value of an option or beyond its bounds, in an object and the objects in it."""
     found = []
     for part in parts(type(values)):
         value = getattr(values, part.name)

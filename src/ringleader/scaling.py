@@ -1,6 +1,6 @@
 """One job at several sizes: what was asked and measured (``Run``), and what follows (``Scaling``). Pure.
 
-Ratios are taken repetition by repetition and then summarised. The runs of one repetition follow each
+Ratios are taken repetition by repetition and then summarized. The runs of one repetition follow each
 other closely, so what drifts slowly (clock rates, other users of the machine) cancels out:
 
 The formulas are given for one rank as the baseline; with a baseline of g ranks, such as a whole host, read
@@ -35,7 +35,7 @@ from ringleader.metrics import ComparableRate, Sample, Spread, efficiency, speed
 COUPLED, UNCOUPLED, IN_STEP = "coupled", "uncoupled", "in step"
 """Ranks that exchange gradients; that exchange nothing; that only synchronize where they would exchange."""
 IN_STEP_CHOICES = ("largest", "all", "none")
-"""At which sizes ranks in step are measured."""
+"""At which sizes barrier-only ranks are measured."""
 _FIELDS = {COUPLED: "samples", UNCOUPLED: "uncoupled", IN_STEP: "in_step"}
 """What ranks are → the field of a point with their samples."""
 
@@ -220,7 +220,7 @@ class Run(StoredRun):
     warmup: float
     """Part of the time in which all ranks trained that was left out at its beginning."""
     failure: str = ""
-    """Why it ended early; empty where it did not, or is still going on."""
+    """Why it ended early; empty where it did not, or is still running."""
     strong: bool = False
     """The global batch is the same at every size (strong scaling); else each rank's is (weak scaling)."""
     global_batch: int | None = bounded(None, least=1, wrong="{} samples cannot be")
@@ -228,9 +228,9 @@ class Run(StoredRun):
     baseline: str = bounded("1x1", pattern="[1-9][0-9]{0,5}x[1-9][0-9]{0,5}", wrong="{} is not hosts x slots")
     """The size that speed-up and efficiency are measured against, ``hosts x slots``."""
     uncoupled: bool = True
-    """Uncoupled ranks are measured too."""
+    """Independent ranks are measured too."""
     in_step: str = bounded("none", choices=IN_STEP_CHOICES)
-    """At which sizes ranks in step are measured too."""
+    """At which sizes barrier-only ranks are measured too."""
     budget: float | None = None
     """Seconds for repetitions beyond ``repeats``, of sizes that are `too_wide`; ``None``: there are none."""
     request: Request | None = None
@@ -267,11 +267,13 @@ class Run(StoredRun):
 
     @property
     def unit(self) -> str:
-        """What is counted: images or batches where the script printed how many per second, else samples."""
+        """What is counted: images or batches where the script printed how many per second, optimizer steps
+        or whole runs where it reported nothing, else samples."""
         sources = {one.source for point in self.points for _kind, ones in point.kinds for one in ones}
-        if not sources or sources & {"progress", "epochs of samples"}:
+        if not sources or sources & {"progress", "epochs of samples", "steps of samples"}:
             return "samples"
-        return "batches" if "epochs" in sources else "images"
+        units = {"epochs": "batches", "steps": "steps", "wall clock": "runs"}
+        return next((unit for source, unit in units.items() if source in sources), "images")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +296,7 @@ class Losses:
 
     total: Spread
     sharing: Spread
-    """What uncoupled ranks lose already: cores, caches, memory that they share."""
+    """What independent ranks lose already: cores, caches, memory that they share."""
     coupling: Spread
     exchange: Spread | None = None
     """Moving bytes."""
@@ -320,11 +322,11 @@ class Scaling:
     against_uncoupled: Spread | None = None
     """Against as many ranks that exchange nothing."""
     uncoupled_efficiency: Spread | None = None
-    """Those uncoupled ranks against the same baseline."""
+    """Those independent ranks against the same baseline."""
     against_in_step: Spread | None = None
     """Against as many ranks that exchange nothing, but synchronize where they would."""
     in_step_against_uncoupled: Spread | None = None
-    """Those ranks in step against uncoupled ones: what meeting alone leaves."""
+    """Those barrier-only ranks against independent ones: what meeting alone leaves."""
     step: Step | None = None
     losses: Losses | None = None
 
@@ -337,7 +339,7 @@ class Scaling:
 def _paired(
     over: Sequence[Sample], under: Sequence[Sample], ratio: Callable[[float, float], float]
 ) -> Spread | None:
-    """Summarise the ratio of each repetition that has both."""
+    """Summarize the ratio of each repetition that has both."""
     values = [ratio(a.rate, b.rate) for a, b in zip(over, under, strict=False)]
     return Spread.of_ratios(values) if values else None
 
@@ -409,13 +411,13 @@ def scalings(run: Run) -> tuple[Scaling, ...]:
 
 
 NARROW = 0.1
-"""Width of a 95 % interval, as a part of its middle, at which more repetitions would say little more."""
+"""Width of a 95% interval, as a part of its middle, at which more repetitions would say little more."""
 
 
 def too_wide(run: Run) -> dict[str, float]:
     """Return the sizes of which an interval is wider than `NARROW`, and how wide (inf: one repetition).
 
-    It is that of the speed-up or of the ratio to uncoupled ranks; of the rate where there is no other size.
+    It is that of the speed-up or of the ratio to independent ranks; of the rate where there is no other size.
     """
     found = {}
     results = scalings(run)

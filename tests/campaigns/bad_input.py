@@ -50,7 +50,7 @@ def _words() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sample", type=int, help="so many cases by chance, of every command at least one")
+    parser.add_argument("--sample", type=int, help="this many cases by chance, of every command at least one")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", help="cases with this in their name")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))

@@ -309,7 +309,7 @@ def all_cases() -> list[Case]:
 
 
 def sample(cases: list[Case], count: int, seed: int) -> list[Case]:
-    """Return so many cases by chance, of every command at least one where there are enough."""
+    """Return this many cases by chance, of every command at least one where there are enough."""
     dice = random.Random(seed)
     shuffled = dice.sample(cases, len(cases))
     first: dict[str, Case] = {}

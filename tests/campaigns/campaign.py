@@ -30,7 +30,7 @@ Found = TypeVar("Found")
 def until(
     done: Callable[[], Found], seconds: float, pause: float = 0.01, going: Callable[[], bool] = lambda: True
 ) -> Found:
-    """Ask until something is there, time is over, or nothing goes on any more; return the last answer."""
+    """Ask until something is there, time is over, or nothing continues any more; return the last answer."""
     end = time.monotonic() + seconds
     while not (found := done()) and time.monotonic() < end and going():
         time.sleep(pause)
@@ -109,10 +109,10 @@ def a_lab(hosts: int = 3, name: str = "", port: str = "34") -> Iterator[Lab]:
     words = (sys.executable, "-m", "ringleader", "lab")
     size = ("--hosts", str(hosts), "--slots", "2", "--ssh-port", port)
     try:
-        subprocess.run((*words, "up", "--name", name, *size), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run((*words, "up", "--lab-name", name, *size), check=True, stdout=subprocess.DEVNULL)
         yield saved_state.load(name)
     finally:
-        subprocess.run((*words, "down", "--name", name), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run((*words, "down", "--lab-name", name), check=True, stdout=subprocess.DEVNULL)
 
 
 class Job:
@@ -150,7 +150,7 @@ class Job:
         return self.launcher.poll() is None
 
     def says(self, *words: str, after: int = 0, seconds: float = 3.0, times: int = 1) -> bool:
-        """Say whether so many lines of the launcher's, from number ``after`` on, have all these words."""
+        """Say whether this many lines of the launcher's, from number ``after`` on, have all these words."""
         lines = lambda: [line for line in self.lines[after:] if all(word in line for word in words)]  # noqa: E731
         return until(lambda: len(lines()) >= times, seconds, 0.02)
 

@@ -1,4 +1,4 @@
-"""Kills ranks, hosts and links of elastic jobs, and measures how long they take to go on.
+"""Kills ranks, hosts and links of elastic jobs, and measures how long they take to continue.
 
     python tests/campaigns/elastic.py [PART …] [--kills 200] [--trials 2] [--stops 100] [--layout host|lab]
 
@@ -7,7 +7,7 @@ every result is checked, survivors are the processes that they were, and what th
 In a lab, as root: ``hosts``: processes of hosts and their links. ``changes``: hosts come and go by a
 discovery script. ``two``: two failures at once, while a world starts, during a switch. ``stopped``: MPI
 proxies are stopped across a switch. ``returns``, on this host or in a lab (``--layout``): hosts leave while
-ranks return. A table is printed; what did not go on is an exception, and the exit code is 1.
+ranks return. A table is printed; what did not continue is an exception, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ringleader.lab.saved_state import Lab, LabHost
 
 START_SECONDS, GO_ON_SECONDS, STRIKE_SECONDS = 90.0, 60.0, 30.0
 SURVIVES = ("--min-np", "1", "--rank-restarts", "100000")
-"""Of jobs that go on whatever happens to their ranks."""
+"""Of jobs that continue whatever happens to their ranks."""
 Words = argparse.Namespace
 
 
@@ -97,7 +97,7 @@ def job_of(
 ) -> Iterator[ElasticJob]:
     """Start a job on this host, in a lab, or on the hosts of a list; at the end nothing may be left of it.
 
-    ``after``: seconds that a rank takes at most after so many ``steps``.
+    ``after``: seconds that a rank takes at most after this many ``steps``.
     """
     where = ("--oversubscribe",) if hosts is not None else ("-n", "4", "--oversubscribe")
     if lab is not None:
@@ -126,7 +126,7 @@ def result(what: str, who: str, seconds: float | None, faults: Sequence[str], jo
 
 
 def failed(what: str, who: str, why: str, job: ElasticJob) -> Result:
-    """Return the result of a trial after which the job does not go on."""
+    """Return the result of a trial after which the job does not continue."""
     code = job.launcher.poll()
     return result(
         what, who, None, [why + ("" if code is None else f" (the launcher ended with {code})")], job
@@ -134,12 +134,12 @@ def failed(what: str, who: str, why: str, job: ElasticJob) -> Result:
 
 
 def starts(job: ElasticJob, size: int, what: str = "start", who: str = "job") -> list[Result]:
-    """Wait until so many ranks train; return a result where they do not."""
+    """Wait until this many ranks train; return a result where they do not."""
     return [] if job.wait_until_steady(size, START_SECONDS) else [failed(what, who, "does not start", job)]
 
 
 def trains(what: str, who: str, size: int, since: float, job: ElasticJob) -> Result:
-    """Wait until so many ranks train; seconds are from ``since`` to the first step of their generation."""
+    """Wait until this many ranks train; seconds are from ``since`` to the first step of their generation."""
     if not job.wait_until_steady(size, GO_ON_SECONDS):
         there = [(one.name, one.size, one.generation) for one in job.members()]
         return failed(what, who, f"not {size} ranks: {there}", job)
@@ -158,7 +158,7 @@ WARM, LOOKS = 20, 50
 
 
 def ranks(words: Words) -> Iterator[Result]:
-    """Strike ranks of jobs; a new job where one does not go on."""
+    """Strike ranks of jobs; a new job where one does not continue."""
     campaign = _Strikes(words)
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(a_lab(4)) if words.layout == "lab" else None
@@ -180,7 +180,7 @@ class _Strikes:
         self.draw.shuffle(self.plan)
 
     def strike(self, job: ElasticJob) -> Iterator[Result]:
-        """Strike ranks of one job until it does not go on, or none are left to be struck."""
+        """Strike ranks of one job until it does not continue, or none are left to be struck."""
         if none := starts(job, self.size):
             self.left = 0
             yield from none
@@ -285,8 +285,8 @@ HOST_FAULTS = (
     *("ssh sessions", "link 60 s"),
 )
 UNDISTURBED_SECONDS = 5.0
-"""An MPI may go on without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
-host's proxies do as well: so long they are watched."""
+"""An MPI may continue without the ssh sessions of a host, MPICH's mpiexec without its daemon there, and the
+host's proxies do as well: this long they are watched."""
 PROCESSES = {
     "proxy": PROXY,
     "mpirun daemon": DAEMON,
@@ -297,7 +297,7 @@ PROCESSES = {
 
 @contextlib.contextmanager
 def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
-    """Mend these hosts at the end."""
+    """Repair these hosts at the end."""
     try:
         yield
     finally:
@@ -307,7 +307,7 @@ def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
 
 
 def hosts(words: Words) -> Iterator[Result]:
-    """Break one host of four, several times in each way; each in a job of its own."""
+    """Break one host of four, several times in each way; each in its own job."""
     with a_lab(4) as lab:
         chosen = [fault for fault in HOST_FAULTS if words.only in fault]
         for fault in chosen[:: 3 if words.sample else 1]:
@@ -439,7 +439,7 @@ def _stopped(processes: list[int]) -> Iterator[None]:
 def _at_a_switch(
     job: ElasticJob, listed: HostList, draw: random.Random, change: str, wanted: list[str]
 ) -> Result:
-    """Stop old proxies when a rank has left, or at some moment before it; go on when the next ones work."""
+    """Stop old proxies when a rank has left, or some time before; continue when the next ones work."""
     generation, old, size = job.members()[0].generation, job.of_kind(PROXY), 2 * len(wanted)
     some, known = draw.sample(old, draw.randint(1, len(old))), pids()
     listed.offer(wanted)
@@ -449,7 +449,7 @@ def _at_a_switch(
         job.wait_for_new(PROXY, known, GO_ON_SECONDS)
         time.sleep(draw.uniform(0.0, 0.6))
     began = time.monotonic()
-    with _stopped(some):  # where ranks still need them, they wait until these go on
+    with _stopped(some):  # where ranks still need them, they wait until these continue
         job.wait_for_step(generation, size, 1.5)
         time.sleep(draw.uniform(0.0, 0.3))
     found = trains(f"stopped {change}", f"{len(some)} of {len(old)}", size, began, job)
@@ -480,7 +480,7 @@ LAST_COMMIT, IN_TRAINING = "after the last commit", "in training"
 
 
 def returns(words: Words) -> Iterator[Result]:
-    """Each kind several times, each in a job of its own; in a lab one of two hosts leaves, or both.
+    """Each kind several times, each in its own job; in a lab one of two hosts leaves, or both.
 
     What has returned 0 is never started again, and the job ends with 0.
     """
@@ -546,7 +546,7 @@ Two = Callable[[Words, Lab, random.Random, str], Result]
 
 
 def two(words: Words) -> Iterator[Result]:
-    """Each kind several times; each in a job of its own."""
+    """Each kind several times; each in its own job."""
     draw = random.Random(words.seed)
     kinds: list[tuple[str, Two]] = [(what, _at_once) for what in AT_ONCE]
     kinds += [(what, _at_the_end) for what in AND_ENDS]

@@ -1,4 +1,4 @@
-"""An elastic job of the campaign: its ranks, strikes, how long it takes to go on, and what it holds."""
+"""An elastic job of the campaign: its ranks, strikes, how long it takes to continue, and what it holds."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class ElasticJob(Job):
         return any(one.get("generation") and one.get("phase") == init for one in there)
 
     def undisturbed(self, size: int, seconds: float) -> bool:
-        """Say whether as many ranks go on making steps, in the generation that they are in."""
+        """Say whether as many ranks continue making steps, in the generation that they are in."""
         generation, until = self.members()[0].generation, time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(0.2)
@@ -124,7 +124,7 @@ class ElasticJob(Job):
         return time.monotonic() - min(one.step_at for one in there) < 1.0
 
     def wait_until_steady(self, size: int, seconds: float) -> bool:
-        """Wait until so many ranks make steps together."""
+        """Wait until this many ranks make steps together."""
 
         def steady() -> bool:
             there = self.members()

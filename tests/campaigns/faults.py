@@ -31,7 +31,7 @@ from ringleader.lab import kernel_state
 from ringleader.lab.saved_state import Lab
 
 LONG, SHORT, FINISHES = 60.0, 0.2, 5.0
-"""Seconds that a job trains: one that is to be broken, one that is to be met at its end, one that goes on."""
+"""Seconds that a job trains: one to be broken, one to be caught at its end, one that continues."""
 GIVE_UP = 90.0
 SCRIPT = """
 import sys, time
@@ -45,7 +45,7 @@ while {least} < float(sys.argv[1]):
     time.sleep(0.02)
 print("ending", flush=True)
 """
-# They train for so many seconds, not steps: six ranks share two processors, where a step may take long.
+# They train for this many seconds, not steps: six ranks share two processors, where a step may take long.
 SCRIPTS = {
     "mpi4py": SCRIPT.format(
         prepare="from mpi4py import MPI",
@@ -84,7 +84,7 @@ SWEPT = {"host": "/tmp/ringleader-", "launcher": "/tmp/rl-ssh-"}
 SSH_SESSION = ": sshd: "
 """What stays on a host that is cut off: its sshd waits for a word from us until its own deadline."""
 OWN_SESSION = r"/ompi\.[^/]+(/jf\.\d+(/\d+){0,2})?$"
-"""Empty directories that may stay where Open MPI's daemon ends while its ranks initialise MPI; what is in
+"""Empty directories that may stay where Open MPI's daemon ends while its ranks initialize MPI; what is in
 them may not."""
 MAY_GO_ON = ("mpirun", "sshd")
 """What may not heed a signal while a job starts: nothing is lost then, or the start comes to nothing and its
@@ -125,7 +125,7 @@ def expected(row: Row) -> tuple[tuple[int, ...], str, float]:
         codes = (128 + number, -number) if told else (-number,)
         return codes, "^ringleader: " if told else "", PROCESS_SECONDS
     if row.target == "rank":
-        # A Python that has not begun its script turns SIGINT into an end of its own.
+        # A Python that has not begun its script turns SIGINT into its own end.
         more = (1,) if row.fault == "int" and row.phase == "start-up" else ()
         return (128 + number, *more), r"^rank {rank}: ", PROCESS_SECONDS
     whose = WHOSE[row.target]
@@ -138,7 +138,7 @@ def expected(row: Row) -> tuple[tuple[int, ...], str, float]:
 
 
 def drawn(where: tuple[str, ...], trials: int, seed: int) -> list[Row]:
-    """Return so many trials in random order, every kind as often as any other, give or take one."""
+    """Return this many trials in random order, every kind as often as any other, give or take one."""
     draw, chosen, every = random.Random(seed), list[Row](), list[Row]()
     for place in where:
         targets = LOCAL + (REMOTE if place == "lab" else ())
@@ -239,7 +239,7 @@ class Trial(Job):
         return [one for one in left if row.target != "link" or SSH_SESSION not in one]
 
     def close(self) -> None:
-        """End what is still there, mend what was broken."""
+        """End what is still there, repair what was broken."""
         super().close()
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""One contract for all transports: `programs/contract.py` and its neighbour compare operations with NumPy."""
+"""One contract for all transports: `programs/contract.py` and its neighbor compare operations with NumPy."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_alone_loads_no_mpi(jobs: Any) -> None:
 @pytest.mark.root("mount another /dev/shm")
 @pytest.mark.parametrize(("room", "transport"), [("10m", "mpi"), ("20m", "window")])
 def test_small_shared_memory(jobs: Any, room: str, transport: str) -> None:
-    """Without room the engine says so and goes on over plain MPI."""
+    """Without room the engine says so and continues over plain MPI."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
     words = [mpirun, "--oversubscribe", "-n", "2", sys.executable, str(jobs.programs / "small_memory.py")]
     mount = f'mount -t tmpfs -o size={room} tmpfs /dev/shm && mkdir "$OMPI_MCA_osc_sm_backing_directory"'

@@ -71,7 +71,7 @@ def check(steps: list[str], *, waits: bool) -> None:
     second = steps.index("generation 2 of 2")
     first, after = steps[:second], steps[second:]
     groups = ["ringleader/generation.1/set.0", "ringleader/generation.1/set.1"]
-    # Each group has an abort of its own, in a thread of its own, and then nothing is asked of it any more.
+    # Each group has its own abort, in its own thread, and then nothing is asked of it any more.
     aborts = [f"nccl aborts {group} in ringleader-abort" for group in groups]
     assert [step for step in first if step.startswith("nccl opens")] == [
         f"nccl opens {one}" for one in groups

@@ -1,4 +1,4 @@
-"""Ranks are killed, replaced, removed and added: training goes on from the commit, bit for bit."""
+"""Ranks are killed, replaced, removed and added: training continues from the commit, bit for bit."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_a_rank_that_ended_is_replaced(
 
 
 def changed(training: Training, members: list[tuple[int, int]], *, gone: list[int]) -> None:
-    """Go on with other members, at the same time without some of those that wait."""
+    """Continue with other members, at the same time without some of those that wait."""
     training.members(members)
     for incarnation in gone:
         training.waits(incarnation)

@@ -25,7 +25,7 @@ RINGLEADER = [sys.executable, "-m", "ringleader"]
 
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
-    """Four hosts with two slots each, with a name and an ssh port of their own."""
+    """Four hosts with two slots each, with their own names and ssh port."""
     try:
         requirements.check_machine(os.environ)
     except RefusedError as error:
@@ -33,10 +33,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
     name = f"e{os.getpid()}"[:8]
     words = ("--hosts", "4", "--slots", "2", "--ssh-port", "35")
     try:
-        subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
         yield saved_state.load(name)
     finally:
-        subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
 
 
 def _run(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:

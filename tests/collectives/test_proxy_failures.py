@@ -1,4 +1,4 @@
-"""Ranks of an elastic job that are killed: the others hear of it, and go on in the next generation."""
+"""Ranks of an elastic job that are killed: the others hear of it, and continue in the next generation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PHASES = ("allreduce", "fused", "gradients", "broadcast", "allgather")
 
 
 class Job:
-    """Ranks that go on: forked by one process that has PyTorch imported."""
+    """Ranks that continue: forked by one process that has PyTorch imported."""
 
     def __init__(self, place: Path, slots: Sequence[int], *, mpi: str = "", transport: str = "") -> None:
         mpirun, more = other_mpi(mpi, place) if mpi else ((), {})
@@ -81,7 +81,7 @@ class Job:
         return sorted(found(), key=lambda one: one["rank"])
 
     def kill(self, rank: int, *, replace: str = "", how: int = signal.SIGKILL) -> int:
-        """Kill a rank; the next generation has another one on its slot, or goes on without it."""
+        """Kill a rank; the next generation has another one on its slot, or continues without it."""
         with self.world.lock:
             incarnation, slot = self.world.members[rank]
             pids = self.world.pids()
@@ -144,7 +144,7 @@ def repeated(job: Job, phase: str, kills: int, seed: int) -> list[float]:
         missing = sorted(set(full) - {slot for _, slot in job.world.members})
         time.sleep(chance.random() * 0.03)
         start = time.monotonic()
-        if missing:  # a rank comes back with the next failure
+        if missing:  # a rank returns with the next failure
             job.kill(victim)
             with job.world.lock:
                 job.world.members.insert(missing[0], (job.spawn(missing[0], phase), missing[0]))
@@ -174,7 +174,7 @@ def test_a_killed_rank_between_hosts(new_job: Any, phase: str) -> None:
 
 @pytest.mark.long
 def test_a_killed_rank_while_groups_of_torch_distributed_carry(new_job: Any) -> None:
-    """The code that uses NCCL on GPUs, over Gloo: each generation has groups of its own."""
+    """The code that uses NCCL on GPUs, over Gloo: each generation has its own groups."""
     job = new_job([3], transport="distributed")
     job.start("allreduce")
     repeated(job, "allreduce", kills=3, seed=8)
@@ -237,7 +237,7 @@ def test_a_rank_that_is_killed_in_init(new_job: Any, slots: list[int]) -> None:
 
 @pytest.mark.long
 def test_another_world_with_and_without_a_stopped_proxy(new_job: Any) -> None:
-    """Ranks go on over the proxies of another mpirun; those of the old one change nothing any more."""
+    """Ranks continue over the proxies of another mpirun; those of the old one change nothing any more."""
     job = new_job([1, 1])
     job.start("allreduce")
     for stopped in (False, True):

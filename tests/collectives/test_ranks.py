@@ -85,7 +85,7 @@ def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_end
 def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
     jobs: Any, tmp_path: Path, starter: str, way: str, code: int
 ) -> None:
-    """Under mpirun alone, where no launcher knows the code. ``starter`` initialises MPI."""
+    """Under mpirun alone, where no launcher knows the code. ``starter`` initializes MPI."""
     (tmp_path / "script.py").write_text(
         ("from mpi4py import MPI\n" if starter == "mpi4py" else "")
         + "import sys\nfrom pathlib import Path\nimport ringleader.torch as hvd\n"
@@ -201,7 +201,7 @@ def test_a_stall_that_is_not_to_be_told(jobs: Any) -> None:
     job.passed(3)
 
 
-@pytest.mark.parametrize("how", ["others go on", "never calls"])
+@pytest.mark.parametrize("how", ["others continue", "never calls"])
 def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
     job = jobs(
         "stalling.py",
@@ -220,7 +220,7 @@ def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
     [pytest.param(1, "", marks=pytest.mark.long), pytest.param(2, "", marks=pytest.mark.long), (3, "1")],
 )
 def test_forked_children_are_not_ranks(jobs: Any, size: int, per_host: str, tmp_path: Path) -> None:
-    """Their ends are their own: nothing of the parent's is told, parted from or finalised."""
+    """Their ends are their own: nothing of the parent's is told, parted from or finalized."""
     trace = tmp_path / "trace"
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host, "HOROVOD_TIMELINE": str(trace)}
     jobs.fresh("forking.py", ranks=size, timeout=90, **environ).passed(size)

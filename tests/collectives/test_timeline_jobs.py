@@ -1,4 +1,4 @@
-"""Timelines of real jobs: what Horovod's scripts find in them, and that their phases lie in each other."""
+"""Timelines of real jobs: what Horovod's scripts find in them, and that their phases are nested."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def spans(events: list[dict[str, Any]]) -> dict[str, list[tuple[str, float, floa
 
 
 def check_nesting(line: list[tuple[str, float, float]]) -> None:
-    """Assert that of two phases on a line one lies in the other, or one ends before the other begins."""
+    """Assert that of two phases on a line one is in the other, or one ends before the other begins."""
     ends: list[float] = []
     for _name, begin, end in sorted(line, key=lambda span: (span[1], -span[2])):
         while ends and ends[-1] <= begin:

@@ -20,7 +20,7 @@ from ringleader.kubernetes.operator.runtime.process import Operator, ProcessOpti
 from ringleader.kubernetes.operator.runtime.work_queue import RequeueBackoff
 
 PATIENCE = 60.0
-"""Seconds that a test waits for anything: only one that fails takes so long."""
+"""Seconds that a test waits for anything: only one that fails takes this long."""
 BRISK: dict[str, Any] = {
     "port": None,
     "pauses": RequeueBackoff(first=0.01, longest=0.2, brisk=0.05),

@@ -62,7 +62,7 @@ ends = st.sampled_from(sorted(DONE))
 
 
 class Stage:
-    """One job in a namespace of its own, an operator that looks after it, and what is done to both."""
+    """One job in its own namespace, an operator that looks after it, and what is done to both."""
 
     def __init__(self, cluster: FakeCluster, folder: Path) -> None:
         self.cluster = cluster
@@ -147,7 +147,7 @@ class Stage:
             self.cluster.delete(plural, name, self.space)
 
     def fail(self, pod: str) -> None:
-        """A second failure would be made good only after a pause of its own."""
+        """A second failure would be made good only after its own pause."""
         found = self.cluster.get("pods", pod, self.space)
         if not self.has_failed and found and found["status"].get("phase") == "Running":
             self.has_failed = True
@@ -254,7 +254,7 @@ def _job(workers: int, **policy: Any) -> dict[str, Any]:
 
 
 def tried(examples):
-    """Return what draws so many scripts, the same ones each time."""
+    """Return what draws this many scripts, the same ones each time."""
     return settings(
         max_examples=examples,
         deadline=None,

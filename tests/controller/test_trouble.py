@@ -137,7 +137,7 @@ def test_somebody_elses_pod_is_left_alone(cluster):
     wait(lambda: holds(cluster, "Running", "other"), "another job runs")
     assert "train-worker-3" not in names(pods(cluster)), "nothing more is made"
     cluster.delete("pods", "train-worker-0")
-    wait(lambda: holds(cluster, "Running"), "once the name is free the job goes on")
+    wait(lambda: holds(cluster, "Running"), "once the name is free the job continues")
     assert reasons(cluster).count("ErrResourceExists") == 1
 
 
@@ -152,11 +152,11 @@ def test_a_namespace_that_goes_takes_its_jobs_along_without_a_word(counted):
     wait(lambda: counted.get("namespaces", "team") is None, "the namespace is gone")
     wait(lambda: calm(counted) == 0, "the operator is at rest")
     counted.create(job())
-    wait(lambda: holds(counted, "Running"), "jobs elsewhere go on")
+    wait(lambda: holds(counted, "Running"), "jobs elsewhere continue")
 
 
 def test_the_job_of_the_reference_controller_is_taken_over(cluster, kubeconfig):
-    """Its Service and launcher carry none of our labels: they are found by name, and labelled.
+    """Its Service and launcher carry none of our labels: they are found by name, and labeled.
 
     Its Secret has one pair, with which its Pods run and the launcher is retried: it stays.
     """

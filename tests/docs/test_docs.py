@@ -45,6 +45,7 @@ def test_commands_shown_are_commands_we_have(page: str) -> None:
             assert child is not None, f"{page}: {shlex.join(words)}"
             command = child
         known = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
+        known -= {one for parameter in command.params for one in getattr(parameter, "old", ())}
         for word in rest:
             if word == "--" or word.startswith("python"):
                 break
@@ -72,7 +73,7 @@ GENERATED = {
 @pytest.mark.parametrize("page", GENERATED)
 @pytest.mark.process
 def test_a_reference_is_up_to_date(page: str) -> None:
-    # In a process of its own: click keeps what a command's help was first called with.
+    # In its own process: click keeps what a command's help was first called with.
     argv = [sys.executable, str(ROOT / GENERATED[page])]
     written = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert text_of(page) == written, f"renew it: python {GENERATED[page]} > {page}"
@@ -81,26 +82,66 @@ def test_a_reference_is_up_to_date(page: str) -> None:
 # --- pages in two languages -------------------------------------------------------------------------------
 
 
+TRANSLATED = [str(page.relative_to(ROOT)) for page in PAGES if page.name.endswith(".zh-CN.md")]
+
+
 def rows_by_section(page: str) -> list[int]:
     """Return how many rows of tables each section has."""
     return [part.count("\n| ") for part in re.split(r"^## ", text_of(page), flags=re.MULTILINE)[1:]]
 
 
-SAME: dict[str, tuple[Callable[[str], object], ...]] = {
-    "README": (commands, blocks),
-    "docs/guides/getting-started": (commands,),
-    "docs/guides/elastic": (blocks,),
-    "docs/guides/how-close-to-linear": (blocks,),
-    "docs/guides/is-my-job-on-rdma": (blocks,),
-    "docs/guides/scaling": (rows_by_section, lambda page: sorted(commands(page))),
+def printed(page: str) -> list[str]:
+    """Return the blocks that are neither commands nor Python: what is printed, files, settings."""
+    return [body for language, body in blocks(page) if language not in ("console", "python")]
+
+
+def typed(page: str) -> list[list[str]]:
+    """Return the words of every line that a reader types, of any program, without comments."""
+    lines = [line for _, body in blocks(page, "console") for line in body.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line[2:], comments=True) for line in lines if line[:2] in ("$ ", "# ")]
+
+
+def code(page: str) -> list[str]:
+    """Return each block of Python without its comments."""
+    return [ast.unparse(ast.parse(body)) for _, body in blocks(page, "python")]
+
+
+SAME: dict[str, tuple[Callable[[str], list[object]], ...]] = {
+    "README": (printed,),
+    "docs/guides/doctor": (printed, rows_by_section),
+    "docs/guides/elastic": (printed,),
+    "docs/guides/how-close-to-linear": (printed,),
+    "docs/guides/is-my-job-on-rdma": (printed,),
+    "docs/guides/kubernetes": (printed, rows_by_section),
+    "docs/guides/pytorch-libraries": (rows_by_section,),
+    "docs/guides/scaling": (rows_by_section,),
+    "docs/guides/several-hosts": (printed, rows_by_section),
+    "docs/guides/will-it-scale": (printed,),
+    "docs/tutorial/first-report": (printed, rows_by_section),
+    "docs/tutorial/one-gpu-machine": (rows_by_section,),
+    "docs/tutorial/two-machines": (printed, rows_by_section),
 }
-"""Page → what it has in common with the Chinese one."""
+"""Page → what it has in common with the Chinese one beside commands and code."""
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_commands_and_code_are_the_same_in_both_languages(page: str) -> None:
+    english = page.replace(".zh-CN.md", ".md")
+    assert typed(page) == typed(english)
+    assert code(page) == code(english)
 
 
 @pytest.mark.parametrize("page", SAME)
 def test_the_chinese_page_shows_the_same(page: str) -> None:
     for what in SAME[page]:
         assert what(f"{page}.md") == what(f"{page}.zh-CN.md") != []
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_each_language_leads_to_the_other(page: str) -> None:
+    english = page.replace(".zh-CN.md", ".md")
+    assert f"[English]({Path(english).name})" in text_of(page)
+    assert f"[中文]({Path(page).name})" in text_of(english)
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
@@ -128,6 +169,10 @@ EXECUTED = (
     Executed(page="docs/guides/rdma-pods.md", least=8, shows=5, language="yaml", files={"yaml": ""}),
     Executed(
         page="docs/concepts/prediction.md", least=2, shows=2, language="text", files={"toml": "job.toml"}
+    ),
+    *(
+        Executed(page=f"docs/guides/will-it-scale{language}.md", least=6, shows=6, language="text")
+        for language in ("", ".zh-CN")
     ),
     *(
         Executed(
@@ -182,7 +227,7 @@ NAMED: dict[str, list[str]] = {
         f"A failure {int(first_failure.EPISODE / 60)} minutes older",
     ],
 }
-"""Page → what stands in it: reasons, annotations, numbers of the program."""
+"""Page → what is in it: reasons, annotations, numbers of the program."""
 
 
 @pytest.mark.parametrize(("page", "text"), [(page, text) for page, texts in NAMED.items() for text in texts])

@@ -53,7 +53,7 @@ def test_they_need_nothing_else(pictures: ModuleType) -> None:
         drawing = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
         assert re.findall(r"https?://[^\"<]*", drawing) == ["http://www.w3.org/2000/svg"]
         used, made = set(re.findall(r"var\((--[\w-]+)\)", drawing)), set(re.findall(r"(--[\w-]+):", drawing))
-        assert used <= made, f"{name}: a colour that only the page has"
+        assert used <= made, f"{name}: a color that only the page has"
 
 
 def test_the_screenshot_is_beside_them() -> None:

@@ -16,7 +16,7 @@ PAGE = text_of(NAME)
 
 def test_from_ipoib_to_rdma_each_change_alone(capsys: pytest.CaptureFixture[str]) -> None:
     words = next(shlex.split(body[2:])[1:] for _, body in blocks(NAME) if "--algorithm servers" in body)
-    rows = re.findall(r"^\| `(edr-\w+)` \| ([\d.]+) % \| ([\d.]+) % \|$", PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| `(edr-\w+)` \| ([\d.]+)% \| ([\d.]+)% \|$", PAGE, re.MULTILINE)
     assert [name for name, *_ in rows] == ["edr-ipoib", "edr-infiniband"]
     for network, *shown in rows:
         for algorithm, efficiency in zip(("servers", "hierarchical"), shown, strict=True):
@@ -28,7 +28,7 @@ def test_from_ipoib_to_rdma_each_change_alone(capsys: pytest.CaptureFixture[str]
 def test_sentences_on_steps_in_a_lab_follow_from_the_tables() -> None:
     row = re.compile(r"^(\w+) +(\dx\d) +([\d.]+) ms .* ([\d.]+) ms +([-+][\d.]+)%$", re.MULTILINE)
     tables = [found for _, body in blocks(NAME) if (found := row.findall(body))]
-    stated = re.findall(r"root mean square(?: of the errors)? is \*\*([\d.]+) %\*\*", PAGE)
+    stated = re.findall(r"root mean square(?: of the errors)? is \*\*([\d.]+)%\*\*", PAGE)
     assert len(tables) == len(stated) == 4
     for table, mean in zip(tables, stated, strict=True):
         errors = [float(predicted) / float(measured) - 1 for _, _, measured, predicted, _ in table]
@@ -42,7 +42,7 @@ def test_sentences_on_steps_in_a_lab_follow_from_the_tables() -> None:
         for rate, size, measured, predicted, _ in tables[0]
         if size == "4x2"
     }
-    slow = f"{longer['200mbit']:.0f} to {longer['1gbit']:.0f} % longer than predicted"
+    slow = f"{longer['200mbit']:.0f} to {longer['1gbit']:.0f}% longer than predicted"
     assert (
-        f"on the slow links steps take {slow}, at 8 Gbit/s they are {-longer['8gbit']:.0f} % shorter" in PAGE
+        f"on the slow links steps take {slow}, at 8 Gbit/s they are {-longer['8gbit']:.0f}% shorter" in PAGE
     )

@@ -66,7 +66,7 @@ def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None
         f"{middle['torchrun']:.1f}",
         f"{middle['Horovod']:.1f}",
     ]
-    row = next(line for line in text.splitlines() if line.startswith("| time to go on with one rank fewer"))
+    row = next(line for line in text.splitlines() if line.startswith("| time to continue with one rank"))
     fewer = [middle["ours, one fewer"], middle["Horovod, one fewer"]]
     assert re.findall(r"([\d.]+) s", row) == [f"{value:.2f}" for value in fewer]
     start = json.loads((RESULTS / "start.json").read_text())
@@ -79,6 +79,7 @@ def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None
 def test_what_has_run_on_a_gpu_is_what_the_command_prints() -> None:
     counted = re.search(r"(\d+ of \d+) parts", "\n".join(lines()))
     assert counted is not None and counted[0] in README.read_text(encoding="utf-8")
+    assert counted[0] in (ROOT / "docs/guides/gpu-quick-start.md").read_text(encoding="utf-8")
     assert "16 项中的 0 项" in CHINESE.read_text(encoding="utf-8") or counted[1] != "0 of 16"
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import ROOT, blocks, commands
+from tests.docs.pages import ROOT, blocks, commands, text_of
 
 API = ROOT / "docs/reference/api"
 PACKAGES = {
@@ -72,29 +74,99 @@ def test_messages_of_the_troubleshooting_page_are_printed_by_the_program() -> No
     assert wrong == []
 
 
+def test_make_docs_counts_warnings() -> None:
+    """mkdocs' --quiet raises the level of its log, and then --strict counts no warning at all."""
+    (line,) = re.findall(r"^RUN_site := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert "--strict" in line and "--quiet" not in line and " -q" not in line
+
+
+TUTORIAL = "docs/tutorial/first-report.md"
+GPU_PAGE = "docs/tutorial/one-gpu-machine.md"
+ON_CPU = """
+import torch
+torch.cuda.set_device = lambda device: print(f"takes GPU {device}", flush=True)
+torch.nn.Module.cuda = torch.Tensor.cuda = lambda self: self
+"""
+"""Put before a script for GPUs: its tensors stay on the CPU."""
+
+
+def run_tutorial(words: list[str], place: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `ringleader` with a command's words, with this Python."""
+    words = [word if word != "python" else sys.executable for word in words]
+    return subprocess.run(
+        [sys.executable, "-m", "ringleader", *words],
+        cwd=place,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def tutorial_script() -> str:
+    """Return the script of the first page."""
+    ((_, script),) = blocks(TUTORIAL, "python")
+    return script
+
+
 @pytest.mark.long
 @pytest.mark.timeout(400)
 def test_the_tutorial_works(tmp_path: Path) -> None:
     """Every command of the first page but those that install, in its order, with its script."""
-    page = "docs/tutorial/first-report.md"
-    ((_, script),) = blocks(page, "python")
-    (tmp_path / "train.py").write_text(script)
-    shown = commands(page)
+    (tmp_path / "train.py").write_text(tutorial_script())
+    shown = commands(TUTORIAL)
     assert len(shown) == 5
     for command in shown:
-        words = [word if word != "python" else sys.executable for word in command[1:]]
+        words = command[1:]
         if words[0] in ("run", "scale"):
             words.insert(1, "--oversubscribe")
-        done = subprocess.run(
-            [sys.executable, "-m", "ringleader", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
+        done = run_tutorial(words, tmp_path)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         if words[0] == "run" and "--dry-run" not in words:
             assert re.search(r"^\[1\] rank 1 of 2: loss \d", done.stdout, re.MULTILINE), done.stdout
     made = (tmp_path / "page.html").read_text().lower()
     assert "<html" in made and "speed-up" in made
     assert "<html" in (tmp_path / "runs/scaling/report.html").read_text().lower()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_the_tutorial_for_8_gpus_works_without_gpus(tmp_path: Path) -> None:
+    """Every command of the page, and its script; a variable names 8 GPUs, and the CPU computes.
+
+    `scale` measures each size once and `bench` short messages: 8 ranks share the cores of this machine.
+    """
+    text = text_of(GPU_PAGE)
+    ((_, lines),) = blocks(GPU_PAGE, "python")
+    change = "inputs = inputs.cuda()"
+    assert f"add `{change}` before the line that computes `labels`" in text
+    script = tutorial_script().replace("optimizer = ", f"{lines}optimizer = ", 1)
+    script = script.replace("    labels = ", f"    {change}\n    labels = ", 1)
+    assert lines in script and change in script
+    (tmp_path / "train.py").write_text(ON_CPU + script)
+    shown = commands(GPU_PAGE)
+    assert [command[1] for command in shown] == ["doctor", "run", "scale", "bench"]
+    less = {"scale": ["--repeats", "1", "--oversubscribe"], "bench": ["allreduce", "-e", "64K"]}
+    for command in shown:
+        words = [command[1], *less.get(command[1], [])]
+        words += [word for word in command[2:] if word not in words]
+        done = run_tutorial(words, tmp_path, CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7")
+        assert done.returncode in ((0, 3) if words[0] == "doctor" else (0,)), f"{words}\n{done.stderr}"
+        if words[0] == "run":
+            found = re.findall(r"^\[(\d)\] takes GPU (\d)$", done.stdout, re.MULTILINE)
+            assert sorted(found) == [(str(rank), str(rank)) for rank in range(8)], done.stdout
+            assert len(re.findall(r"rank \d of 8: loss", done.stdout)) == 8
+        if words[0] == "scale":
+            assert re.search(r"^1×8 +8 ", done.stdout, re.MULTILINE), done.stdout
+        if words[0] == "bench":
+            assert "busbw" in done.stdout, done.stdout
+
+
+def test_every_page_of_the_tutorial_installs_what_exists() -> None:
+    """Commands that install aren't run here: `tests/docs/test_readme.py` runs the same ones."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for page in sorted((ROOT / "docs/tutorial").glob("*.md")):
+        for line in re.findall(r"^\$ (?!ringleader )(.*)$", page.read_text(), re.MULTILINE):
+            named = re.fullmatch(r"pip install '\.\[([\w,]+)\]'", line)
+            known = ("python3 -m venv .venv && . .venv/bin/activate", "pip install torch --index-url ")
+            assert line.startswith(known) or (named and set(named[1].split(",")) <= set(extras)), line

@@ -15,21 +15,21 @@ from jpegs import BadDataError, Loader, Pictures, collate
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
-COLOURS = {"blue": (40, 40, 200), "green": (40, 200, 40), "red": (200, 40, 40)}
+COLORS = {"blue": (40, 40, 200), "green": (40, 200, 40), "red": (200, 40, 40)}
 TINY = ("--model", "resnet18", "--image-size", 32, "--batch-size", 4, "--warmup-epochs", 0, "--workers", 1)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Noisy pictures of three colours and various sizes: 8 a class to train, 3 to judge with."""
+    """Noisy pictures of three colors and various sizes: 8 a class to train, 3 to judge with."""
     root = tmp_path_factory.mktemp("a folder of pictures")
     dice = np.random.default_rng(0)
     for part, count in (("train", 8), ("val", 3)):
-        for name, colour in COLOURS.items():
+        for name, color in COLORS.items():
             (root / part / name).mkdir(parents=True)
             for number in range(count):
                 height, width = dice.integers(40, 80, 2)
-                pixels = np.clip(dice.normal(colour, 40, (height, width, 3)), 0, 255).astype(np.uint8)
+                pixels = np.clip(dice.normal(color, 40, (height, width, 3)), 0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(root / part / name / f"{number}.jpg")
     return root
 
@@ -69,9 +69,9 @@ def test_workers_read_what_this_process_reads(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_grey_and_transparent_pictures_are_made_rgb(tmp_path: Path) -> None:
+def test_gray_and_transparent_pictures_are_made_rgb(tmp_path: Path) -> None:
     (tmp_path / "class").mkdir()
-    Image.new("L", (50, 40), 90).save(tmp_path / "class" / "grey.jpg")
+    Image.new("L", (50, 40), 90).save(tmp_path / "class" / "gray.jpg")
     Image.new("RGBA", (50, 40), (1, 2, 3, 4)).save(tmp_path / "class" / "transparent.png")
     pictures = Pictures(tmp_path, size=32, seed=None)
     assert collate([pictures[0, 0], pictures[0, 1]])[0].shape == (2, 3, 32, 32)
@@ -134,10 +134,10 @@ def test_two_ranks_learn_and_resume_to_the_bit(run: Callable, folder: Path, tmp_
 
 @pytest.mark.mpi
 @pytest.mark.long
-def test_one_rank_learns_the_colours(run: Callable, folder: Path) -> None:
+def test_one_rank_learns_the_colors(run: Callable, folder: Path) -> None:
     ended = run("imagenet_folder.py", *TINY, "--data-dir", folder, "--epochs", 4, ranks=1)
     top1 = float(ended.line("[0] epoch 4: ").split("top-1 ")[1].split()[0])
-    assert top1 > 60, "three colours, a third by chance"
+    assert top1 > 60, "three colors, a third by chance"
 
 
 @pytest.mark.mpi

@@ -141,7 +141,7 @@ class DeviceTree(FileTree):
         self.all(f"{place}/statistics", dict.fromkeys(STATISTICS, 0) | dict(statistics or {}))
         if device:
             self.link(f"{place}/device", device)
-            # A virtio device is a device of its own below the PCI device.
+            # A virtio device is its own device below the PCI device.
             if os.path.basename(device).startswith("virtio"):
                 self.file("sys/bus/virtio/drivers/virtio_net/uevent", "")
                 self.link(f"{device}/driver", "sys/bus/virtio/drivers/virtio_net")

@@ -103,10 +103,10 @@ def lab() -> Iterator[tuple[str, ...]]:
     name = f"f{os.getpid()}"[:8]
     words = ("--hosts", "2", "--slots", "2", "--ssh-port", "38")
     try:
-        subprocess.run([RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        subprocess.run([RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
         yield ("--lab", "--lab-name", name)
     finally:
-        subprocess.run([RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+        subprocess.run([RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
 
 
 def quiet(environ: Mapping[str, str]) -> dict[str, str]:

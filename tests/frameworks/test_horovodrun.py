@@ -140,10 +140,10 @@ def lab() -> Iterator[saved_state.Lab]:
     name = f"r{os.getpid()}"[:8]
     words = ("--hosts", "2", "--slots", "2", "--ssh-port", "36")
     try:
-        subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
         yield saved_state.load(name)
     finally:
-        subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
 
 
 @pytest.mark.lab

@@ -30,10 +30,10 @@ def lab() -> Iterator[saved_state.Lab]:
     name = f"f{os.getpid()}"[:8]
     words = ("--hosts", "2", "--slots", "2", "--ssh-port", "35")
     try:
-        subprocess.run([*RINGLEADER, "lab", "up", "--name", name, *words], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
         yield saved_state.load(name)
     finally:
-        subprocess.run([*RINGLEADER, "lab", "down", "--name", name], check=True, timeout=120)
+        subprocess.run([*RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
 
 
 BRIDGES = ["tensorflow_eager", pytest.param("tensorflow_session", marks=pytest.mark.exhaustive), "jax"]

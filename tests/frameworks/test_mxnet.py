@@ -1,4 +1,4 @@
-"""MXNet: operations, training, faults. In an environment of its own, which `make mxnet` builds."""
+"""MXNet: operations, training, faults. In its own environment, which `make mxnet` builds."""
 
 from __future__ import annotations
 

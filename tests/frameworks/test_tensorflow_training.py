@@ -1,4 +1,4 @@
-"""Tapes, aggregation, batch normalisation: ranks learn together what one process learns alone."""
+"""Tapes, aggregation, batch normalization: ranks learn together what one process learns alone."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def test_tapes_give_the_gradients_of_all_ranks(train: Train, ranks: int) -> None
     ("ranks", "legacy"),
     [(2, "0"), (3, "1"), *(pytest.param(*one, marks=pytest.mark.exhaustive) for one in ((1, "0"), (2, "1")))],
 )
-def test_batch_normalisation_over_all_ranks(train: Train, ranks: int, legacy: str) -> None:
+def test_batch_normalization_over_all_ranks(train: Train, ranks: int, legacy: str) -> None:
     train("tensorflow_batch_norm.py", ranks=ranks, TF_USE_LEGACY_KERAS=legacy).passed(ranks)

@@ -178,10 +178,10 @@ def lab(image: Image) -> Iterator[Lab]:
     """Two hosts of two slots each, made of the image; the examples are at /code."""
     name = f"i{os.getpid() % 10**7}"
     program = (sys.executable, "-m", "ringleader", "lab")
-    words = ("up", "--name", name, "--hosts", "2", "--slots", "2", "--ssh-port", SSH_PORT)
+    words = ("up", "--lab-name", name, "--hosts", "2", "--slots", "2", "--ssh-port", SSH_PORT)
     try:
         call(*program, *words, "--root", str(image.tree), "--bind", f"{ROOT / 'examples'}:/code:ro")
         yield saved_state.load(name)
     finally:
-        call(*program, "down", "--name", name)
+        call(*program, "down", "--lab-name", name)
     assert name not in saved_state.names()

@@ -47,7 +47,7 @@ def settings() -> list[str]:
 
 
 def made(cache: Path) -> Path:
-    """Return the root file system's archive; it is made where it is not there yet."""
+    """Return the root file system's archive; it is made where it does not exist yet."""
     _, name = suite()
     text, options = sources(name), settings()
     key = hashlib.sha256("\n".join([text, *options, WITH]).encode()).hexdigest()[:8]

@@ -37,7 +37,7 @@ def on(lab):
 
     def run(host: str, *words: str) -> str:
         return call(
-            sys.executable, "-m", "ringleader", "lab", "exec", "--name", lab.name, host, "--", *words
+            sys.executable, "-m", "ringleader", "lab", "exec", "--lab-name", lab.name, host, "--", *words
         ).strip()
 
     return run
@@ -98,7 +98,7 @@ def test_hosts_run_the_images_programs(image, lab, on):
 def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
     """Each rank is looked at from outside while it trains, and the net learns to tell digits apart."""
     hosts = ",".join(f"{host.name}:{host.slots}" for host in lab.hosts)
-    argv = [sys.executable, "-m", "ringleader", "lab", "exec", "--name", lab.name, "h1", "--"]
+    argv = [sys.executable, "-m", "ringleader", "lab", "exec", "--lab-name", lab.name, "h1", "--"]
     argv += ["ringleader", "run", "-H", hosts, "python", "/code/mnist.py", "--epochs", str(EPOCHS)]
     process = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -120,7 +120,7 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
 
     text = "".join(said)
     assert "4 rank(s)" in text
-    accuracy = re.search(r"test accuracy: ([\d.]+) %", text)
+    accuracy = re.search(r"test accuracy: ([\d.]+)%", text)
     assert accuracy and float(accuracy[1]) > 95, text
     everyone = [one for processes in looked.values() for one in processes]
     assert not [(one.command, one.strangers) for one in everyone if one.strangers]

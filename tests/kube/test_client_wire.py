@@ -1,4 +1,4 @@
-"""The client on the wire: paths, queries, bodies and headers that go out; odd answers that come back."""
+"""The client on the wire: paths, queries, bodies and headers that go out; odd answers that return."""
 
 from __future__ import annotations
 

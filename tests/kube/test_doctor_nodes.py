@@ -137,7 +137,7 @@ def test_a_signal_removes_the_pods(cluster: FakeCluster, start: Start) -> None:
 
 
 def test_the_time_is_over(cluster: FakeCluster, start: Start) -> None:
-    command = start(*NODES, "--pod-image", "example.org/train:1", "--json", "--timeout", "3")
+    command = start(*NODES, "--pod-image", "example.org/train:1", "--json", "--timeout", "1")
     assert command.ends() == 3
     assert all("not read within" in one["seen"] for one in results(command)["host.read"])
     assert not pods(cluster)

@@ -34,7 +34,7 @@ needs_openmpi4 = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Four hosts with an ssh port of their own: three for workers, one for the launcher."""
+    """Four hosts with their own ssh port: three for workers, one for the launcher."""
     try:
         requirements.check_machine(os.environ)
     except RefusedError as error:
@@ -42,12 +42,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     name = f"k{os.getpid() % 10**6}"
     try:
         words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
-        done = Stage.ringleader("lab", "up", "--name", name, *words)
+        done = Stage.ringleader("lab", "up", "--lab-name", name, *words)
         assert done.returncode == 0, done.stderr
         with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
             yield found
     finally:
-        done = Stage.ringleader("lab", "down", "--name", name)
+        done = Stage.ringleader("lab", "down", "--lab-name", name)
         assert done.returncode == 0, done.stderr
 
 
@@ -125,7 +125,7 @@ def test_a_launch_that_stays_in_the_launcher_fails_the_job(stage: Stage) -> None
 @needs_openmpi4
 @pytest.mark.parametrize("layout", ["separate", "reference"])
 def test_images_that_were_made_for_the_reference_controller_run(stage: Stage, layout: str) -> None:
-    """Their user is not root, and their sshd has a port and a configuration of its own."""
+    """Their user is not root, and their sshd has a port and its own configuration."""
     name = f"pi-{layout}"
     document = job(name, images.USERS, ["mpirun", "-n", "2", "hostname"])
     document["metadata"]["annotations"]["ringleader/ssh-layout"] = layout
@@ -196,7 +196,7 @@ train(hvd.elastic.TorchState(model=torch.nn.Linear(2, 2), step=0))
 def test_an_elastic_job_goes_on_while_its_workers_come_and_go(stage: Stage) -> None:
     """Scaled up and down, a worker deleted with notice, one killed: its launcher's Pod stays what it was."""
     name = "elastic"
-    words = ("--on", "kubernetes", "--image", images.OPENMPI5, "--name", name, "-n", "2")
+    words = ("--on", "kubernetes", "--image", images.OPENMPI5, "--job-name", name, "-n", "2")
     words += ("--min-np", "1", "--max-np", "3", "--", "python", "-c", ELASTIC)
     user = Command(("run", *words), kubeconfig=stage.kubeconfig)
     last_line = last_step = 0

@@ -12,7 +12,7 @@ from tests.kube.fake import FakeCluster
 from tests.kube.user_session import Operator, Start, on_a_terminal, until
 from tests.mpijobs import mpijob
 
-RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--name", "train", "-n", "2")
+RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--job-name", "train", "-n", "2")
 SUBMIT = ("submit", *RUN[3:])
 TRAIN = ("--", "python", "train.py")
 
@@ -103,7 +103,7 @@ def test_ctrl_c_while_the_job_is_being_sent(start: Start, fake: FakeCluster) -> 
     until("the request", lambda: slow.hits)
     command.press()
     assert command.ends() == 130
-    assert "the job train goes on in namespace default" in command.err
+    assert "the job train continues in namespace default" in command.err
     assert fake.get("mpijobs", "train") is not None
 
 
@@ -157,7 +157,7 @@ def test_without_a_terminal_ctrl_c_leaves_the_job(
     command.says("running on")
     command.press()
     assert command.ends() == 130
-    assert "the job train goes on in namespace default" in command.err
+    assert "the job train continues in namespace default" in command.err
     assert "ringleader k8s delete train --namespace default" in command.err
     assert fake.get("mpijobs", "train") is not None
 

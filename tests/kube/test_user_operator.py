@@ -11,7 +11,7 @@ from tests.kube.user_session import Start, until
 
 from ringleader.kubernetes.mpijob.crd import crd
 
-RUN = ("run", "--on", "kubernetes", "--image", "x", "--name", "train", "-n", "2")
+RUN = ("run", "--on", "kubernetes", "--image", "x", "--job-name", "train", "-n", "2")
 TRAIN = ("--", "python", "train.py")
 
 
@@ -73,7 +73,7 @@ def test_a_job_from_the_command_to_its_end(cluster: FakeCluster, start: Start) -
 
 
 def test_an_impossible_job_is_refused_in_words(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN, "--claim", "data:/etc/mpi", *TRAIN)
+    command = start(*RUN, "--mount", "claim:data:/etc/mpi", *TRAIN)
     assert command.ends() == 3
     assert "/etc/mpi" in command.err and command.out == ""
     assert cluster.list("pods") == []

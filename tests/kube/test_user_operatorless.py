@@ -11,7 +11,7 @@ import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.user_session import Start, kubeconfig_of, on_a_terminal, until
 
-RUN = ("run", "--on", "pods", "--image", "x", "--name", "train", "-n", "2", "--", "python", "train.py")
+RUN = ("run", "--on", "pods", "--image", "x", "--job-name", "train", "-n", "2", "--", "python", "train.py")
 KINDS = ("jobs", "services", "configmaps", "secrets", "pods")
 RULES = [
     {"apiGroups": [""], "resources": ["pods", "services", "configmaps", "secrets"], "verbs": ["*"]},

@@ -54,15 +54,15 @@ def ringleader() -> Ringleader:
 
 @pytest.fixture(scope="session")
 def lab(lab_machine: None, ringleader: Ringleader) -> Iterator[Lab]:
-    """Four hosts with two slots each at 8 Gbit/s; tests that break something mend it."""
+    """Four hosts with two slots each at 8 Gbit/s; tests that break something repair it."""
     name = unique_name("s")
     try:
         words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", SSH_PORT)
-        done = ringleader("lab", "up", "--name", name, *words)
+        done = ringleader("lab", "up", "--lab-name", name, *words)
         assert done.returncode == 0, done.stderr
         yield saved_state.load(name)
     finally:
-        done = ringleader("lab", "down", "--name", name)
+        done = ringleader("lab", "down", "--lab-name", name)
         assert done.returncode == 0, done.stderr
 
 
@@ -71,7 +71,7 @@ def scratch_name(lab_machine: None, ringleader: Ringleader) -> Iterator[str]:
     """Return the name of a lab that does not exist, and remove whatever the test makes of it."""
     name = unique_name("x")
     yield name
-    ringleader("lab", "down", "--name", name)
+    ringleader("lab", "down", "--lab-name", name)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def _processes_of(name: str) -> list[str]:
                 words = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
             except OSError:
                 continue
-            if f"rl-{name}" in words or f"/lab/{name}" in words or f"--name {name}" in words:
+            if f"rl-{name}" in words or f"/lab/{name}" in words or f"name {name}" in words:
                 found.append(words)
     return found
 

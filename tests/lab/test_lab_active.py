@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.long]
 def slow_lab(scratch_name, ringleader):
     """Four hosts at 400 Mbit/s: far below what the machine itself can carry."""
     words = ("--hosts", "4", "--slots", "1", "--bandwidth", "400mbit", "--ssh-port", "42")
-    done = ringleader("lab", "up", "--name", scratch_name, *words)
+    done = ringleader("lab", "up", "--lab-name", scratch_name, *words)
     assert done.returncode == 0, done.stderr
     return saved_state.load(scratch_name)
 

@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.long]
 
 def test_the_slow_direction_is_named(scratch_name, ringleader, tmp_path):
     words = ("--hosts", "3", "--slots", "1", "--bandwidth", "400mbit", "--ssh-port", "41")
-    assert ringleader("lab", "up", "--name", scratch_name, *words).returncode == 0
+    assert ringleader("lab", "up", "--lab-name", scratch_name, *words).returncode == 0
     assert ringleader("lab", "slow", "h3", "--name", scratch_name, "--into", "40mbit").returncode == 0
     words = ("--lab-name", scratch_name, "-b", "8", "-e", "2M", "-f", "512", "--seconds", "12")
     done = ringleader("bench", "p2p", *words, "-o", str(tmp_path), "--name", "a")

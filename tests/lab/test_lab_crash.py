@@ -19,7 +19,7 @@ pytestmark = pytest.mark.lab
 
 
 def _start_up(name: str) -> subprocess.Popen[str]:
-    words = ("lab", "up", "--name", name, "--hosts", "3", "--ssh-port", "34")
+    words = ("lab", "up", "--lab-name", name, "--hosts", "3", "--ssh-port", "34")
     argv = [sys.executable, "-m", "ringleader", *words]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -32,7 +32,7 @@ def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, 
     whole.communicate(timeout=90)
     duration = time.monotonic() - begin
     assert whole.returncode == 0
-    assert ringleader("lab", "down", "--name", scratch_name).returncode == 0
+    assert ringleader("lab", "down", "--lab-name", scratch_name).returncode == 0
     seed = time.time_ns()
     moments = random.Random(seed).sample([0.1 + duration * step / 100 for step in range(100)], 5)
     for moment in moments:
@@ -40,7 +40,7 @@ def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, 
         time.sleep(moment)
         process.kill()
         process.communicate(timeout=90)
-        done = ringleader("lab", "down", "--name", scratch_name)
+        done = ringleader("lab", "down", "--lab-name", scratch_name)
         assert done.returncode == 0, done.stderr
         assert snapshot(scratch_name) == before, (
             f"killed after {moment:.3f} s of {duration:.3f} s, seed {seed}"
@@ -70,7 +70,7 @@ def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
         time.sleep(0.005)
     process.kill()
     process.communicate(timeout=90)
-    done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+    done = ringleader("lab", "up", "--lab-name", scratch_name, "--hosts", "2", "--ssh-port", "34")
     assert done.returncode == 0, done.stderr
     assert "is up:" in done.stdout
     assert len(saved_state.load(scratch_name).hosts) == 2
@@ -82,7 +82,7 @@ def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringlead
     subprocess.run(["ip", "link", "add", "rlblock", "type", "bridge"], check=True)
     try:
         subprocess.run(["ip", "link", "property", "add", "dev", "rlblock", "altname", link], check=True)
-        done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "3", "--ssh-port", "34")
+        done = ringleader("lab", "up", "--lab-name", scratch_name, "--hosts", "3", "--ssh-port", "34")
         assert done.returncode == 3
         assert link in done.stderr and "File exists" in done.stderr
     finally:
@@ -94,12 +94,12 @@ def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringlead
 def test_down_removes_a_lab_whose_state_file_is_gone_or_broken(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     for damage in (lambda path: path.unlink(), lambda path: path.write_text('{"format": 1')):
-        done = ringleader("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+        done = ringleader("lab", "up", "--lab-name", scratch_name, "--hosts", "2", "--ssh-port", "34")
         assert done.returncode == 0, done.stderr
         damage(saved_state.ROOT / scratch_name / "lab.json")
-        done = ringleader("lab", "status", "--name", scratch_name)
+        done = ringleader("lab", "status", "--lab-name", scratch_name)
         assert done.returncode == 3 and "Traceback" not in done.stderr
-        done = ringleader("lab", "down", "--name", scratch_name)
+        done = ringleader("lab", "down", "--lab-name", scratch_name)
         assert done.returncode == 0, done.stderr
         assert snapshot(scratch_name) == before
 

@@ -22,7 +22,7 @@ def on(lab, ringleader) -> Callable[..., str]:
     """Return a function that runs a shell's line as root on a host, and returns what it printed."""
 
     def call(host: str, line: str) -> str:
-        done = ringleader("lab", "exec", "--name", lab.name, host, "--", "sh", "-ec", line)
+        done = ringleader("lab", "exec", "--lab-name", lab.name, host, "--", "sh", "-ec", line)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -74,7 +74,7 @@ def launched(lab, place: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def until(launcher: subprocess.Popen[str], size: int) -> int:
-    """Read until so many ranks train; return the step that they begin with."""
+    """Read until this many ranks train; return the step that they begin with."""
     seen = []
     assert launcher.stdout is not None
     for line in launcher.stdout:
@@ -198,7 +198,7 @@ def test_new_hosts_with_other_code_are_named_and_the_job_goes_on(
             assert until(launcher, 1) == 0
             offer.write_text("".join(f"{host} slots=1\n" for host in hosts))
             said = lines_with(launcher, *(f"{host} cannot take part" for host in hosts[1:]))
-            assert "is not there" in said[0] and "differs from ours" in said[1]
+            assert "does not exist" in said[0] and "differs from ours" in said[1]
             assert "import torch: ModuleNotFoundError" in said[2] and f"it is there on {hosts[0]}" in said[2]
             offer.rename(tmp_path / "away")
             assert "No such file" in lines_with(launcher, "cannot be read")[0]

@@ -26,7 +26,7 @@ def page(path: str) -> str:
 def in_lab(words: list[str], name: str, *more: str) -> list[str]:
     """A command of a page, in a lab of this name."""
     if words[0] == "lab":
-        return [*words, "--name", name, "--ssh-port", "37"]
+        return [*words, "--lab-name", name, "--ssh-port", "37"]
     place = words.index("--lab") + 1 if "--lab" in words else len(words)
     return [*words[:place], *([f"--lab-name={name}", *more] if "--lab" in words else ()), *words[place:]]
 
@@ -67,7 +67,7 @@ def test_the_commands_of_how_close_to_linear(
     for command in commands:
         for long, short in SHORTER.items():
             command = re.sub(long, short, command)
-        words = in_lab(command.replace(" --name guide", "").split(), scratch_name)
+        words = in_lab(command.replace(" --lab-name guide", "").split(), scratch_name)
         if "runs/scale-after" in words:
             shutil.copytree("runs/scale", "runs/scale-after")
         done = ringleader(*words, timeout=240)

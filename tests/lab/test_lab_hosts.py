@@ -88,15 +88,15 @@ def test_sessions_find_our_interpreter_and_a_host_knows_its_lab(lab, on_host):
 def test_exec_passes_arguments_and_exit_code_through(lab, ringleader, tmp_path):
     odd = "a b'c\"d;$HOME\n*"
     host = lab.hosts[1].name
-    done = ringleader("lab", "exec", "--name", lab.name, host, "--", "printf", "%s", odd)
+    done = ringleader("lab", "exec", "--lab-name", lab.name, host, "--", "printf", "%s", odd)
     assert (done.returncode, done.stdout, done.stderr) == (0, odd, "")
-    assert ringleader("lab", "exec", "--name", lab.name, host, "--", "sh", "-c", "exit 7").returncode == 7
-    done = ringleader("lab", "exec", "--name", lab.name, "h2", "hostname")
+    assert ringleader("lab", "exec", "--lab-name", lab.name, host, "--", "sh", "-c", "exit 7").returncode == 7
+    done = ringleader("lab", "exec", "--lab-name", lab.name, "h2", "hostname")
     assert done.stdout.strip() == host
 
 
 def test_exec_on_all_prefixes_lines_and_keeps_the_first_failure(lab, ringleader):
-    done = ringleader("lab", "exec", "--name", lab.name, "--all", "--", "sh", "-c", "hostname; exit 5")
+    done = ringleader("lab", "exec", "--lab-name", lab.name, "--all", "--", "sh", "-c", "hostname; exit 5")
     assert done.stdout == "".join(f"[{host.name}] {host.name}\n" for host in lab.hosts)
     assert done.returncode == 5
 
@@ -114,9 +114,9 @@ def test_exec_keeps_the_working_directory(lab, tmp_path):
 
 
 def test_status_is_a_table_and_json(lab, ringleader):
-    done = ringleader("lab", "status", "--name", lab.name)
+    done = ringleader("lab", "status", "--lab-name", lab.name)
     assert done.stdout.split()[:6] == ["host", "address", "slots", "rate", "state", "sshd"]
-    document = json.loads(ringleader("lab", "status", "--name", lab.name, "--json").stdout)
+    document = json.loads(ringleader("lab", "status", "--lab-name", lab.name, "--json").stdout)
     assert document["hosts"][0] == {
         "name": lab.hosts[0].name,
         "address": lab.hosts[0].address,
@@ -127,17 +127,19 @@ def test_status_is_a_table_and_json(lab, ringleader):
         "sshd": True,
     }
     assert document["bandwidth_bit_per_s"] == 8_000_000_000
-    only = ringleader("lab", "status", "--name", lab.name, "--hostfile").stdout.strip()
+    only = ringleader("lab", "status", "--lab-name", lab.name, "--hostfile").stdout.strip()
     assert Path(only).read_text() == "".join(f"{host.name} slots=2\n" for host in lab.hosts)
 
 
 def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringleader):
-    words = ("lab", "up", "--name", lab.name, "--hosts", "4", "--slots", "2", "--ssh-port", "34")
+    words = ("lab", "up", "--lab-name", lab.name, "--hosts", "4", "--slots", "2", "--ssh-port", "34")
     key = Path(lab.directory, "id").read_bytes()
     again = ringleader(*words)
     assert again.returncode == 0 and "is up already" in again.stdout, again.stderr
     assert Path(lab.directory, "id").read_bytes() == key
-    other = ringleader("lab", "up", "--name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34")
+    other = ringleader(
+        "lab", "up", "--lab-name", lab.name, "--hosts", "3", "--slots", "2", "--ssh-port", "34"
+    )
     assert other.returncode == 3
     assert "hosts 4 (asked for: 3)" in other.stderr and "--replace" in other.stderr
     assert [row.state for row in lab_hosts.status(lab)] == ["up"] * 4
@@ -146,14 +148,14 @@ def test_up_again_says_that_it_is_up_and_other_parameters_are_refused(lab, ringl
 def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     words = ("--hosts", "2", "--ssh-port", "34", "--subnet", lab.spec.subnet)
-    done = ringleader("lab", "up", "--name", scratch_name, *words)
+    done = ringleader("lab", "up", "--lab-name", scratch_name, *words)
     assert done.returncode == 3 and "in use" in done.stderr
     assert snapshot(scratch_name) == before
 
 
 def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ringleader):
     names = [f"{scratch_name[:-1]}{letter}" for letter in "ghi"]
-    argvs = [("lab", "up", "--name", name, "--hosts", "1", "--ssh-port", "34") for name in names]
+    argvs = [("lab", "up", "--lab-name", name, "--hosts", "1", "--ssh-port", "34") for name in names]
     try:
         with ThreadPoolExecutor() as pool:
             results = list(pool.map(lambda words: ringleader(*words), argvs))
@@ -161,22 +163,22 @@ def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ring
         assert len({saved_state.load(name).spec.subnet for name in names}) == 3
     finally:
         for name in names:
-            ringleader("lab", "down", "--name", name)
+            ringleader("lab", "down", "--lab-name", name)
 
 
 def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     for hosts, options in (("1", ()), ("2", ("--replace",))):
         words = ("--hosts", hosts, "--ssh-port", "34", "--private-tmp", *options)
-        done = ringleader("lab", "up", "--name", scratch_name, *words)
+        done = ringleader("lab", "up", "--lab-name", scratch_name, *words)
         assert done.returncode == 0, done.stderr
     lab = saved_state.load(scratch_name)
     assert [row.state for row in lab_hosts.status(lab)] == ["up", "up"]
     with tempfile.NamedTemporaryFile(dir="/tmp") as file:
-        listed = ringleader("lab", "exec", "--name", scratch_name, "h2", "ls", "-A", "/tmp")
+        listed = ringleader("lab", "exec", "--lab-name", scratch_name, "h2", "ls", "-A", "/tmp")
         assert listed.returncode == 0 and Path(file.name).name not in listed.stdout.split()
-    assert "is down" in ringleader("lab", "down", "--name", scratch_name).stdout
-    again = ringleader("lab", "down", "--name", scratch_name)
+    assert "is down" in ringleader("lab", "down", "--lab-name", scratch_name).stdout
+    again = ringleader("lab", "down", "--lab-name", scratch_name)
     assert again.returncode == 0 and "nothing to remove" in again.stdout
     assert snapshot(scratch_name) == before
 
@@ -195,8 +197,8 @@ def test_what_up_and_down_print_makes_and_removes_the_lab(scratch_name, ringlead
     lab = saved_state.load(scratch_name)
     host = lab.hosts[1].name
     assert shell("ssh", "-F", lab.ssh_config, "-o", "ConnectionAttempts=20", host, "hostname") == host
-    shell("sh", text=ringleader("lab", "down", "--name", scratch_name, "--dry-run").stdout)
-    ringleader("lab", "down", "--name", scratch_name)
+    shell("sh", text=ringleader("lab", "down", "--lab-name", scratch_name, "--dry-run").stdout)
+    ringleader("lab", "down", "--lab-name", scratch_name)
     assert snapshot(scratch_name) == before
 
 
@@ -239,5 +241,5 @@ def test_a_lab_that_is_not_there_is_one_clear_message(lab_machine, ringleader):
 
 
 def test_a_host_that_is_not_there_names_those_that_are(lab, ringleader):
-    done = ringleader("lab", "cut", "--name", lab.name, "h9")
+    done = ringleader("lab", "cut", "--lab-name", lab.name, "h9")
     assert done.returncode == 2 and lab.hosts[3].name in done.stderr

@@ -89,15 +89,15 @@ def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(
     with _echo(lab, host) as connection:
         assert _exchange(connection) == b"x"
         try:
-            assert ringleader("lab", "cut", "--name", lab.name, host.name).returncode == 0
+            assert ringleader("lab", "cut", "--lab-name", lab.name, host.name).returncode == 0
             assert [row.state for row in lab_hosts.status(lab)] == ["up", "up", "cut", "up"]
             connection.settimeout(2)
             with pytest.raises(TimeoutError):
                 _exchange(connection)
-            inside = ringleader("lab", "exec", "--name", lab.name, host.name, "hostname")
+            inside = ringleader("lab", "exec", "--lab-name", lab.name, host.name, "hostname")
             assert inside.stdout.strip() == host.name
         finally:
-            healed = ringleader("lab", "heal", "--name", lab.name, host.name)
+            healed = ringleader("lab", "heal", "--lab-name", lab.name, host.name)
         assert healed.returncode == 0, healed.stderr
         connection.settimeout(60)
         assert connection.recv(1) == b"x"
@@ -115,18 +115,18 @@ def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringlead
     try:
         time.sleep(0.5)
         assert remote.poll() is None and sleeper.poll() is None
-        assert ringleader("lab", "kill", "--name", lab.name, host.name).returncode == 0
+        assert ringleader("lab", "kill", "--lab-name", lab.name, host.name).returncode == 0
         assert remote.wait(timeout=20) == 255
         assert sleeper.wait(timeout=20) != 0
         rows = {row.host.name: row for row in lab_hosts.status(lab)}
         assert (rows[host.name].state, rows[host.name].sshd) == ("dead", False)
         assert (rows[other.name].state, rows[other.name].sshd) == ("up", True)
-        refused = ringleader("lab", "exec", "--name", lab.name, host.name, "true")
+        refused = ringleader("lab", "exec", "--lab-name", lab.name, host.name, "true")
         assert refused.returncode == 3 and "lab heal" in refused.stderr
-        again = ringleader("lab", "up", "--name", lab.name, "--ssh-port", "34")
+        again = ringleader("lab", "up", "--lab-name", lab.name, "--ssh-port", "34")
         assert again.returncode == 0 and f"dead: {host.name}" in again.stderr
     finally:
-        healed = ringleader("lab", "heal", "--name", lab.name, host.name)
+        healed = ringleader("lab", "heal", "--lab-name", lab.name, host.name)
         for process in (sleeper, remote):
             process.kill()
             process.wait(timeout=10)
@@ -138,7 +138,7 @@ def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringlead
 def test_latency_delays_each_frame_or_the_kernel_that_cannot_is_named(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     words = ("--hosts", "1", "--ssh-port", "34", "--latency", "20ms")
-    done = ringleader("lab", "up", "--name", scratch_name, *words)
+    done = ringleader("lab", "up", "--lab-name", scratch_name, *words)
     if done.returncode:
         assert done.returncode == 3
         assert "netem" in done.stderr and "modprobe sch_netem" in done.stderr

@@ -1,4 +1,4 @@
-"""Hosts whose root file system is a tree of its own: they see that tree and nothing else of the machine."""
+"""Hosts whose root file system is its own tree: they see that tree and nothing else of the machine."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def rooted(tree, scratch_name, ringleader, tmp_path):
     (tmp_path / "shared").mkdir()
     (tmp_path / "note").write_text("of the machine\n")
     done = ringleader(
-        *("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34", "--root", str(tree)),
+        *("lab", "up", "--lab-name", scratch_name, "--hosts", "2", "--ssh-port", "34", "--root", str(tree)),
         *("--bind", f"{tmp_path / 'shared'}:/shared", "--bind", f"{tmp_path / 'note'}:/etc/note:ro"),
     )
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def rooted(tree, scratch_name, ringleader, tmp_path):
 @pytest.mark.long
 def test_hosts_of_a_tree(rooted, tree, ringleader, tmp_path):
     def on(host, *words):
-        done = ringleader("lab", "exec", "--name", rooted.name, host, "--", *words)
+        done = ringleader("lab", "exec", "--lab-name", rooted.name, host, "--", *words)
         return done.stdout if done.returncode == 0 else f"{done.returncode}: {done.stderr}"
 
     first, second = (host.name for host in rooted.hosts)
@@ -115,18 +115,18 @@ def test_hosts_of_a_tree(rooted, tree, ringleader, tmp_path):
     assert on("h1", "sh", "-c", "exit 7").startswith("7:")
 
     # A host that is killed comes up again without what it had written.
-    assert ringleader("lab", "kill", "--name", rooted.name, "h2").returncode == 0
+    assert ringleader("lab", "kill", "--lab-name", rooted.name, "h2").returncode == 0
     assert [row.state for row in lab_hosts.status(rooted)] == ["up", "dead"]
-    assert ringleader("lab", "heal", "--name", rooted.name, "h2").returncode == 0
+    assert ringleader("lab", "heal", "--lab-name", rooted.name, "h2").returncode == 0
     assert on("h2", "ls", "/root") == "" and on("h2", "uname", "-n") == f"{second}\n"
     assert sorted(str(path) for path in tree.rglob("*")) == before
 
 
 def test_nothing_of_it_stays_and_up_again_leaves_it_alone(rooted, tree, ringleader, snapshot):
-    words = ("lab", "up", "--name", rooted.name, "--hosts", "2", "--ssh-port", "34")
+    words = ("lab", "up", "--lab-name", rooted.name, "--hosts", "2", "--ssh-port", "34")
     other = ringleader(*words)
     assert other.returncode == 3 and f"tree {tree} with /" in other.stderr, other.stderr
-    assert ringleader("lab", "down", "--name", rooted.name).returncode == 0
+    assert ringleader("lab", "down", "--lab-name", rooted.name).returncode == 0
     left = snapshot(rooted.name)
     assert not left["processes"] and not left["labs"] and not left["nameless namespaces"]
     mounts = Path("/proc/self/mounts").read_text()
@@ -149,15 +149,17 @@ def test_a_tree_under_two_overlays_is_there_read_only(tree, scratch_name, ringle
             lower = lower or f"lowerdir={tmp_path / 'both'}:{tmp_path / 'none'}"
             subprocess.run(["mount", "-n", "-t", "overlay", "-o", lower, "overlay", str(place)], check=True)
             mounted.append(place)
-        words = ("lab", "up", "--name", scratch_name, "--hosts", "2", "--ssh-port", "34")
+        words = ("lab", "up", "--lab-name", scratch_name, "--hosts", "2", "--ssh-port", "34")
         done = ringleader(*words, "--root", str(tmp_path / "twice"))
         assert done.returncode == 0, done.stderr
         lab = saved_state.load(scratch_name)
-        done = ringleader("lab", "exec", "--name", lab.name, "h1", "--", "touch", "/root/x")
+        done = ringleader("lab", "exec", "--lab-name", lab.name, "h1", "--", "touch", "/root/x")
         assert "Read-only file system" in done.stderr
-        done = ringleader("lab", "exec", "--name", lab.name, "h1", "--", "ssh", lab.hosts[1].name, "uname -n")
+        done = ringleader(
+            "lab", "exec", "--lab-name", lab.name, "h1", "--", "ssh", lab.hosts[1].name, "uname -n"
+        )
         assert done.stdout == f"{lab.hosts[1].name}\n", done.stderr
     finally:
-        ringleader("lab", "down", "--name", scratch_name)
+        ringleader("lab", "down", "--lab-name", scratch_name)
         for place in reversed(mounted):
             subprocess.run(["umount", "-n", str(place)], check=True)

@@ -53,7 +53,7 @@ def ranks(mark):
 
 
 def said(launcher, words, count):
-    """Read lines until so many have the words in them."""
+    """Read lines until this many have the words in them."""
     while count:
         line = launcher.stdout.readline()
         assert line, launcher.communicate()
@@ -63,7 +63,9 @@ def said(launcher, words, count):
 @pytest.mark.long
 def test_signals_reach_every_host_and_a_host_that_is_cut_off_cleans_up(lab, ringleader):
     far, mark = lab.hosts[1], f"ringleader-lab-{os.getpid()}"
-    key = ringleader("lab", "exec", "--name", lab.name, far.name, sys.executable, "-c", KEY).stdout.strip()
+    key = ringleader(
+        "lab", "exec", "--lab-name", lab.name, far.name, sys.executable, "-c", KEY
+    ).stdout.strip()
     base = Path(f"/tmp/ringleader-{os.getuid()}")
     dead = base / "deadjob0123" / key  # what a job that was killed left on that host
     dead.mkdir(parents=True)
@@ -97,7 +99,7 @@ def test_signals_reach_every_host_and_a_host_that_is_cut_off_cleans_up(lab, ring
 
         parts = [job / key for job in set(base.iterdir()) - before if (job / key).is_dir()]
         assert len(parts) == 1, "the host's part of the job's directory"
-        assert ringleader("lab", "cut", "--name", lab.name, far.name).returncode == 0
+        assert ringleader("lab", "cut", "--lab-name", lab.name, far.name).returncode == 0
         until(lambda: not parts[0].exists() and not {2, 3} & set(ranks(mark)))
         launcher.communicate(timeout=60)
         assert launcher.returncode != 0
@@ -105,5 +107,5 @@ def test_signals_reach_every_host_and_a_host_that_is_cut_off_cleans_up(lab, ring
     finally:
         launcher.kill()
         launcher.communicate()
-        healed = ringleader("lab", "heal", "--name", lab.name, far.name)
+        healed = ringleader("lab", "heal", "--lab-name", lab.name, far.name)
     assert healed.returncode == 0, healed.stderr

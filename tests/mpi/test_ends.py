@@ -115,8 +115,10 @@ def test_time_out_prints_every_stack(workplace, python):
     outcome, heard = workplace.launch(python, "-c", script, timeout=2.0)
     assert (outcome.exit_code, outcome.whose) == (124, "ringleader")
     assert "2 s" in outcome.reason
-    for rank in range(2):
-        assert "where_it_hangs" in heard.text(rank, "stderr")
+    stacks = [text for text in heard.warnings if "where_it_hangs" in text]
+    assert len(stacks) == 1 and stacks[0].startswith("rank 0 (localhost), rank 1 (localhost):"), (
+        heard.warnings
+    )
 
 
 def test_time_out_names_a_process_without_python(workplace):
@@ -126,15 +128,15 @@ def test_time_out_names_a_process_without_python(workplace):
 
 
 def test_sigquit_prints_stacks_and_the_job_goes_on(workplace, python):
-    script = "import sys, time\nprint('up', flush=True)\nsys.stdin.readline()\nprint('went on')"
+    script = "import sys, time\nprint('up', flush=True)\nsys.stdin.readline()\nprint('continued')"
     launcher = sleeping(workplace, python, program=script, ranks=1, stdin=-1)
     launcher.send_signal(signal.SIGQUIT)
     line = b""
-    while b"most recent call first" not in line:
+    while b'File "<string>", line 3 in <module>' not in line:
         line = launcher.stderr.readline()
         assert line, "the launcher ended without printing a stack"
     out, _ = launcher.communicate(b"\n", timeout=30)
-    assert launcher.returncode == 0 and b"went on" in out
+    assert launcher.returncode == 0 and b"continued" in out
 
 
 def test_early_end_with_zero_is_a_warning_that_names_who_waits(workplace, python):
@@ -196,7 +198,7 @@ if comm.rank == 1:
         raise ValueError("my bug")
     if how == "exit":
         sys.exit(3)
-    if how == "import":  # what an import leaves that was interrupted after it initialised MPI
+    if how == "import":  # what an import leaves that was interrupted after it initialized MPI
         del sys.modules["mpi4py.MPI"]
     if how in ("interrupt", "import"):
         os.kill(os.getpid(), signal.SIGINT)

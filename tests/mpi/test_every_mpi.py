@@ -22,7 +22,7 @@ WORDS = {
 
 
 def started(workplace, mpi, python):
-    """Start a job whose ranks have initialised MPI and sleep; return its launcher."""
+    """Start a job whose ranks have initialized MPI and sleep; return its launcher."""
     words = ("run", "-n", "2", "--oversubscribe", "--mpi", mpi, python, "-c", programs.IN_MPI)
     launcher = workplace.ringleader(*words)
     workplace.wait_for("ringleader-test-rank", 2)

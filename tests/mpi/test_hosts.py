@@ -32,12 +32,12 @@ def lab():
         pytest.skip(str(error))
     name = f"m{os.getpid() % 100000}"
     words = (sys.executable, "-m", "ringleader", "lab")
-    up = (*words, "up", "--name", name, "--hosts", "3", "--slots", "2", "--ssh-port", "36")
+    up = (*words, "up", "--lab-name", name, "--hosts", "3", "--slots", "2", "--ssh-port", "36")
     try:
         subprocess.run(up, check=True, capture_output=True, timeout=60)
         yield saved_state.load(name)
     finally:
-        subprocess.run((*words, "down", "--name", name), check=True, capture_output=True, timeout=60)
+        subprocess.run((*words, "down", "--lab-name", name), check=True, capture_output=True, timeout=60)
 
 
 def on(lab, *slots):
@@ -47,7 +47,7 @@ def on(lab, *slots):
 
 
 def started(workplace, lab, python, mpi="embedded", hosts=2, program=programs.IN_MPI):
-    """Start two ranks a host that have initialised MPI and sleep; return the launcher."""
+    """Start two ranks a host that have initialized MPI and sleep; return the launcher."""
     words = ",".join(f"{host.name}:2" for host in lab.hosts[:hosts])
     where = ("-H", words, "--ssh-config", str(lab.ssh_config))
     launcher = workplace.ringleader("run", "--mpi", mpi, *where, python, "-c", program)
@@ -60,7 +60,7 @@ def started(workplace, lab, python, mpi="embedded", hosts=2, program=programs.IN
 
 
 @pytest.fixture
-def mended(lab):
+def repaired(lab):
     """Give back the lab; afterwards all its hosts live and are linked again."""
     yield lab
     for host in lab.hosts:
@@ -83,7 +83,7 @@ for entry in pathlib.Path('/proc').glob('[0-9]*'):
 
 def left_on(lab, host):
     """Return the job's processes on a host, as the host itself sees them."""
-    words = (sys.executable, "-m", "ringleader", "lab", "exec", "--name", lab.name, host.name, "--")
+    words = (sys.executable, "-m", "ringleader", "lab", "exec", "--lab-name", lab.name, host.name, "--")
     words += (sys.executable, "-c", SEEN_THERE)
     return subprocess.run(words, capture_output=True, timeout=60, check=True).stdout.decode()
 
@@ -130,17 +130,17 @@ def test_sigkill_of_a_hosts_daemon_ends_the_job(workplace, lab, mpi, python):
 @pytest.mark.parametrize(
     "victim", [pytest.param(0, marks=pytest.mark.smoke), pytest.param(2, marks=pytest.mark.long)]
 )
-def test_a_host_that_dies_is_named_and_ends_the_job(workplace, mended, python, victim):
-    host = mended.hosts[victim]
-    launcher = started(workplace, mended, python, hosts=3)
-    lab_hosts.kill(mended, host)
+def test_a_host_that_dies_is_named_and_ends_the_job(workplace, repaired, python, victim):
+    host = repaired.hosts[victim]
+    launcher = started(workplace, repaired, python, hosts=3)
+    lab_hosts.kill(repaired, host)
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 3, err
     said = err.decode()
     assert f"ringleader: {host.name} was lost: " in said and "Traceback" not in said
     assert said.endswith(f"ringleader: exit code 3 (host {host.name})\n"), said
     assert not workplace.gone_within(5.0)
-    assert [left_on(mended, one) for one in mended.hosts if one != host] == ["", ""]
+    assert [left_on(repaired, one) for one in repaired.hosts if one != host] == ["", ""]
 
 
 TALKING = """
@@ -154,12 +154,12 @@ for number in range(2400):  # ringleader-test-rank
 
 
 @pytest.mark.long
-def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, python):
+def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, repaired, python):
     """Nothing tells that a peer is silent but the absence of what it owes; both sides must notice."""
-    host = mended.hosts[1]
-    launcher = started(workplace, mended, python, hosts=3, program=TALKING)
-    assert sum(bool(left_on(mended, one)) for one in mended.hosts) == 3
-    lab_hosts.cut(mended, host)
+    host = repaired.hosts[1]
+    launcher = started(workplace, repaired, python, hosts=3, program=TALKING)
+    assert sum(bool(left_on(repaired, one)) for one in repaired.hosts) == 3
+    lab_hosts.cut(repaired, host)
     _, err = launcher.communicate(timeout=90)
     assert launcher.returncode == 3, err
     said = err.decode()
@@ -169,7 +169,7 @@ def test_a_host_whose_link_is_cut_is_named_and_ends_the_job(workplace, mended, p
     )
     assert said.endswith(f"ringleader: exit code 3 (host {host.name})\n"), said
     assert not workplace.gone_within(40.0), "also behind the cut nobody lives on"
-    assert [left_on(mended, one) for one in mended.hosts] == [""] * 3
+    assert [left_on(repaired, one) for one in repaired.hosts] == [""] * 3
 
 
 def parent_of(pid):

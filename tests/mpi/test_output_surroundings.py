@@ -46,7 +46,7 @@ def test_a_full_output_directory_costs_its_output_and_nothing_else(workplace, py
     assert done.returncode == 0, done.stderr
     assert "[0] end of 0" in done.stdout and "[1] end of 1" in done.stdout
     warned, lost = (line for line in done.stderr.splitlines() if "--output" in line)
-    assert "/stdout cannot be written: No space left on device; the job goes on" in warned
+    assert "/stdout cannot be written: No space left on device; the job continues" in warned
     assert "what could not be written is lost: " in lost and "rank 1: " in lost
 
 
@@ -60,7 +60,7 @@ def test_standard_output_that_is_full_is_told_with_what_was_lost(workplace, pyth
         assert process.returncode == code, said
         assert b"Traceback" not in said and b"] seen" in said
         full_words = (
-            b"ringleader: standard output cannot be written: No space left on device; the job goes on\n"
+            b"ringleader: standard output cannot be written: No space left on device; the job continues\n"
         )
         assert said.count(full_words) == 1, said
         assert b"output that did not reach standard output is lost: rank" in said

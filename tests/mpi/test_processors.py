@@ -45,7 +45,7 @@ def oversubscribed(groups: Sequence[Path]) -> set[str]:
 @pytest.mark.parametrize(
     ("quotas", "ranks", "above", "answer"),
     [
-        ([1.0, 1.0], [0, 1], None, "False"),  # each in a container of its own
+        ([1.0, 1.0], [0, 1], None, "False"),  # each in its own container
         ([1.0, 1.0], [0, 1], 1.5, "True"),  # which share what is above them
         ([1.0, 1.0], [0, 0], None, "True"),
         ([2.0], [0, 0], None, "False"),

@@ -153,7 +153,7 @@ BAD = {
     "no hostfile": (("--hostfile", "none", "true"), 2, "--hostfile: none cannot be read"),
     "no command": (("-n", "1", "no-such-command"), 2, "COMMAND: there is no program 'no-such-command'"),
     "nothing to run": (("-n", "1"), 2, "COMMAND"),
-    "no script": (("-n", "1", "python", "none.py"), 2, "COMMAND: the script none.py is not there"),
+    "no script": (("-n", "1", "python", "none.py"), 2, "COMMAND: the script none.py does not exist"),
     "no directory": (("-n", "1", "--workdir", "none", "true"), 2, "there is no"),
     "no MPI there": (("-n", "1", "--mpi", "/none/mpirun", "true"), 2, "there is no program /none/mpirun"),
     "no such MPI": (("-n", "1", "--mpi", "openmp", "true"), 2, "--mpi: 'openmp' is unknown"),

@@ -123,7 +123,7 @@ def test_the_time_limit_counts_over_all_starts(workplace, python):
     ("words", "said"),
     [
         (("run", "--on", "kubernetes", "--max-restarts", "2", "--image", "x", "true"), b"--backoff-limit"),
-        (("run", "--max-restarts", "some", "true"), b"--max-restarts: 'some' is no whole number"),
+        (("run", "--max-restarts", "some", "true"), b"--max-restarts: 'some' is not an integer"),
         (("run", "--max-restarts", "-2", "true"), b"--max-restarts: -2 restarts"),
         (("scale", "--max-restarts", "2", "true"), b"--max-restarts"),
     ],

@@ -46,7 +46,7 @@ def until(condition, seconds=20.0):
 
 
 def said(launcher, words, count):
-    """Read lines until so many have the words in them."""
+    """Read lines until this many have the words in them."""
     while count:
         line = launcher.stdout.readline()
         assert line, launcher.communicate()
@@ -72,7 +72,7 @@ def test_forwarded_stopped_and_continued(workplace, python):
     launcher.send_signal(signal.SIGCONT)
     until(lambda: not any(state(pid) == "T" for pid in (launcher.pid, *ranks, *helpers)))
 
-    launcher.send_signal(signal.SIGSTOP)  # nobody can catch that: the ranks go on
+    launcher.send_signal(signal.SIGSTOP)  # nobody can catch that: the ranks continue
     until(lambda: state(launcher.pid) == "T")
     time.sleep(0.3)
     assert not any(state(pid) == "T" for pid in (*ranks, *helpers))

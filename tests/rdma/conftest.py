@@ -55,7 +55,7 @@ def machines() -> Iterator[saved_state.Lab]:
         assert done.returncode == 0, done.stderr
         yield saved_state.load(name)
     finally:
-        done = call("lab", "down", "--name", name)
+        done = call("lab", "down", "--lab-name", name)
         assert done.returncode == 0, done.stderr
 
 

@@ -64,7 +64,7 @@ def test_doctor(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> N
 
 
 def test_doctor_finds_faults_of_a_host(on: Any) -> None:
-    """doctor: a GID index that is not there, a port without an address, and a small memlock are found."""
+    """doctor: a GID index that does not exist, a port without an address, and a small memlock are found."""
     on(
         1,
         "ip link add v0 type veth peer v1 && ip addr add 10.9.9.1/24 dev v0 && ip link set v0 up &&"

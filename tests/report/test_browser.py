@@ -5,15 +5,13 @@ from __future__ import annotations
 import html
 import json
 import re
-import shutil
 import struct
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.browser import PHONE, browse
 from tests.report.conftest import pairs_of, samples
-from tests.system_programs import program
 
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
@@ -24,37 +22,6 @@ from ringleader.report.page import render
 from ringleader.scaling import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
-
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-)
-
-
-def chromium() -> str:
-    others = shutil.which("chromium-browser") or shutil.which("google-chrome")
-    return others or program("chromium", "chromium")
-
-
-def browse(tmp_path: Path, *words: str) -> str:
-    profile = tmp_path / "profile"
-    profile.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [chromium(), *FLAGS, f"--user-data-dir={profile}", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
 
 PROBE = """
 <script>
@@ -88,12 +55,6 @@ addEventListener("load", () => {
 """Put into a copy of the page: it finds what is too wide, cut off, scrolled or overlapping."""
 
 
-PHONE = """<!DOCTYPE html><title>waiting</title><body style="margin:0">
-<iframe src="probed.html" style="width:375px;height:1500px;border:0"></iframe>
-<script>addEventListener("message", m => { document.title = m.data; });</script>"""
-"""The browser's own window is never that narrow."""
-
-
 def probe(tmp_path: Path, page: str, *, width: int, dark: bool) -> dict[str, object]:
     """Open a page in the browser; return what the script in it found."""
     probed = page.replace("</body>", PROBE + "</body>")
@@ -101,7 +62,7 @@ def probe(tmp_path: Path, page: str, *, width: int, dark: bool) -> dict[str, obj
     file = tmp_path / "probed.html"
     if width < 500:
         file = tmp_path / "phone.html"
-        file.write_text(PHONE, encoding="utf-8")
+        file.write_text(PHONE.format(page="probed.html", width=375), encoding="utf-8")
     scheme = ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
     words = (*scheme, f"--window-size={max(width, 500)},1600", "--virtual-time-budget=4000", "--dump-dom")
     found = re.search(r"<title>(\{.*?\})</title>", browse(tmp_path, *words, file.as_uri()))

@@ -20,7 +20,7 @@ from ringleader.scaling import Run
 
 
 def scaled(values: Any, factor: float, fields: str) -> Any:
-    """A value whose ``fields``, those that there are, are so many times as large."""
+    """A value whose ``fields``, those that there are, are this many times as large."""
     known = {name: getattr(values, name) for name in fields.split()}
     return replace(values, **{name: one * factor for name, one in known.items() if one is not None})
 

@@ -63,7 +63,7 @@ def test_events_are_a_table_in_every_format(tmp_path: Path) -> None:
     ] * 5
     (line,) = [line for line in text.splitlines() if "rank failed" in line]
     assert "rank 1 on h2" in line and "was killed by SIGKILL" in line
-    assert "ended well after 9.00 s; it went on with other ranks once" in text
+    assert "ended well after 9.00 s; it continued with other ranks once" in text
     assert "python train.py" in runs_text([run], "markdown") and "openmpi5 5.0.8" in runs_text(
         [run], "markdown"
     )
@@ -86,7 +86,7 @@ def test_a_job_that_failed_says_why(tmp_path: Path) -> None:
         ({"format": 2}, "schema 2"),
         ({"seconds": "long"}, "is not a number"),
         ({"elastic": {"events": []}}, "generations: is missing"),
-        ({"elastic": None}, "is no stored run"),
+        ({"elastic": None}, "is not a stored run"),
     ],
 )
 def test_what_is_no_outcome_of_ours_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -96,6 +96,6 @@ def test_what_is_no_outcome_of_ours_is_refused(tmp_path: Path, changes: dict[str
 
 def test_two_jobs_are_shown_but_not_compared(tmp_path: Path) -> None:
     one, two = (read_any(stored(tmp_path / name)) for name in ("a.json", "b.json"))
-    with pytest.raises(RequestError, match="no measurement"):
+    with pytest.raises(RequestError, match="not a measurement"):
         compare(one, two)
     assert runs_text([one, two]).count("What happened") == 2

@@ -38,11 +38,11 @@ def runs(run: Run, pairs: PointToPointRun, collective: CollectiveRun, training: 
 def test_headlines(runs: list[AnyRun]) -> None:
     said = [summary(run).headline for run in runs[1:]]
     assert said == [
-        "12 directions between hosts: in the median, 9.96 GB/s at 1 MiB (80 % of the line rate) and 2.00 µs "
-        "for 8 bytes; h2 → h4 does 40 % of that rate.",
-        "allreduce on 4 ranks on 4 hosts: ringleader reaches 8.98 GB/s busbw at 64 MiB, 72 % of what the "
+        "12 directions between hosts: in the median, 9.96 GB/s at 1 MiB (80% of the line rate) and 2.00 µs "
+        "for 8 bytes; h2 → h4 does 40% of that rate.",
+        "allreduce on 4 ranks on 4 hosts: ringleader reaches 8.98 GB/s busbw at 64 MiB, 72% of what the "
         "line allows; at their best, mpi 4.49 GB/s.",
-        "resnet-50 on 4 ranks: ringleader does 337.0 images/s, 84 % (84 to 85 %) of what uncoupled ranks do.",
+        "resnet-50 on 4 ranks: ringleader does 337.0 images/s, 84% (84 to 85%) of what independent ranks do.",
     ]  # fmt: skip
 
 
@@ -95,12 +95,12 @@ def test_names_cannot_become_markup(
 
 
 @pytest.mark.parametrize(("part", "step"), [(0.1, 0), (0.5, 1), (0.79, 2), (0.8, 3), (0.94, 4), (1.0, 5)])
-def test_colours_of_pairs_are_fixed_parts_of_the_best(part: float, step: int) -> None:
+def test_colors_of_pairs_are_fixed_parts_of_the_best(part: float, step: int) -> None:
     assert heat_step(part) == step
 
 
 def fields(page: str, step: int) -> int:
-    """Rectangles of one colour in the first map: each begins with a move."""
+    """Rectangles of one color in the first map: each begins with a move."""
     drawing = re.findall(r"<svg.*?</svg>", page, re.DOTALL)[0]
     paths = re.findall(rf'<path d="([^"]*)" clip-path="[^"]*" style="fill: var\(--heat-{step}\)"', drawing)
     return max((path.count("M") for path in paths), default=0)
@@ -127,7 +127,7 @@ def test_pairs_of_one_host_are_held_against_their_like(pairs: PointToPointRun) -
     said = summary(replace(pairs, places=places, transfers=faster))
     assert said.headline.startswith("8 directions between hosts: in the median, 9.96 GB/s")
     assert {row[1] for row in said.tables[0].rows} == {"between hosts", "within a host"}
-    assert said.findings[0] == "Slow, in parts of the median rate at 1 MiB: h1#1 → h2#3 40 %."
+    assert said.findings[0] == "Slow, in parts of the median rate at 1 MiB: h1#1 → h2#3 40%."
 
 
 def test_a_host_whose_pairs_are_all_slow_is_named() -> None:

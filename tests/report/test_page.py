@@ -1,4 +1,4 @@
-"""The page: well-formed, whole in itself, readable without colour; and what happens without its packages."""
+"""The page: well-formed, whole in itself, readable without color; and what happens without its packages."""
 
 from __future__ import annotations
 
@@ -101,16 +101,16 @@ def test_plots_speak_for_those_who_do_not_see_them(run: Run) -> None:
     assert svgs[0]["role"] == "img"
     text = "".join(reader.text)
     assert "4×2, 8 ranks: 5.92×, uncoupled 6.16×" in text
-    assert "4×2: 74 % of the ideal (95 % interval 73 % to 75 %), 96 % of uncoupled ranks" in text
+    assert "4×2: 74% of the ideal (95% interval 73% to 75%), 96% of independent ranks" in text
     assert "4×2: 135 ms, compute 129 ms, exchange 4.00 ms, waiting 2.00 ms" in text
 
 
-def test_colours_follow_the_page(run: Run) -> None:
+def test_colors_follow_the_page(run: Run) -> None:
     page = render(run)
     svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     for svg in svgs:
-        colours = set(re.findall(r"#[0-9a-f]{6}\b", svg, re.IGNORECASE))
-        assert colours <= {"#ffffff", "#000000"}
+        colors = set(re.findall(r"#[0-9a-f]{6}\b", svg, re.IGNORECASE))
+        assert colors <= {"#ffffff", "#000000"}
         assert "var(--ink)" in svg
     assert "prefers-color-scheme: dark" in page
 
@@ -160,10 +160,10 @@ def test_without_the_extra_the_page_says_so_and_the_rest_works(tmp_path: Path, r
 def test_no_single_number_stands_where_the_repetitions_show_none():
     wide = Spread(median=0.86, low=0.71, high=1.04, count=3)
     assert against_tile(8, wide) == (
-        "71–104 %",
-        "of what 8 uncoupled ranks do: the repetitions vary too much for one number",
+        "71–104%",
+        "of what 8 independent ranks do: the repetitions vary too much for one number",
     )
-    assert against_tile(8, Spread.of_ratios([0.86, 0.85, 0.87]))[0] == "86 %"
+    assert against_tile(8, Spread.of_ratios([0.86, 0.85, 0.87]))[0] == "86%"
     assert against_tile(8, Spread(median=0.86, low=0.86, high=0.86, count=1))[1].endswith("measured once")
 
 

@@ -35,8 +35,8 @@ def faults(path: Path) -> list[str]:
     [
         ('{\n  "schema": 1,\n  "name": oops\n}', "FILE:3:11: is not JSON: Expecting value"),
         ("", "FILE:1:1: is not JSON: Expecting value"),
-        ("[]", "FILE: is no stored run: it has no schema number"),
-        ('{"schema": true}', "FILE: is no stored run: it has no schema number"),
+        ("[]", "FILE: is not a stored run: it has no schema number"),
+        ('{"schema": true}', "FILE: is not a stored run: it has no schema number"),
         ('{"schema": 99}', "FILE: has schema 99; this version of Ringleader reads schema 1"),
         ("[" * 100_000, "FILE: cannot be read: it is nested too deep"),
     ],
@@ -69,8 +69,8 @@ def test_every_wrong_field_is_named(tmp_path: Path, run: Run) -> None:
         "FILE: context.command: is missing",
         "FILE: points[0].uncoupled: {} is not a list",
         "FILE: points[1].samples[2].rate: None is not a number",
-        "FILE: points[3].slots: 1.5 is not a whole number",
-        "FILE: repeats: 'three' is not a whole number",
+        "FILE: points[3].slots: 1.5 is not an integer",
+        "FILE: repeats: 'three' is not an integer",
     ]
 
 
@@ -81,7 +81,7 @@ def test_values_that_cannot_be(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "run.json"
     file.write_text(json.dumps(document))
     assert faults(file) == [
-        "FILE: points[0].samples[1].rate: 0.0 is no rate: it must be above 0",
+        "FILE: points[0].samples[1].rate: 0.0 is not a rate: it must be above 0",
         "FILE: points[2]: 0x2 has no rank",
     ]
     document["points"][2]["hosts"] = 2
@@ -143,8 +143,8 @@ def test_values_of_the_other_kinds_that_cannot_be(
     assert told(pairs) == told(collective) == told(training) == []
     bad = replace(pairs.transfers[0], target=4, rate=0.0, latency=-1.0)
     assert told(replace(pairs, transfers=(bad,))) == [
-        "F: transfers[0].latency: -1.0 is no time: it must be above 0",
-        "F: transfers[0].rate: 0.0 is no rate: it must be above 0",
+        "F: transfers[0].latency: -1.0 is not a time: it must be above 0",
+        "F: transfers[0].rate: 0.0 is not a rate: it must be above 0",
         "F: transfers[0].target: 4 is not the number of one of 4 places",
     ]
     wrong = replace(
@@ -152,11 +152,11 @@ def test_values_of_the_other_kinds_that_cannot_be(
     )
     assert told(replace(collective, ranks=0, series=(wrong,))) == [
         "F: ranks: 0 ranks cannot be",
-        "F: series[0].results[0].in_place.seconds: 0.0 is no time: it must be above 0",
+        "F: series[0].results[0].in_place.seconds: 0.0 is not a time: it must be above 0",
     ]
     assert told(replace(training, ranks=0, arms=(replace(training.arms[0], rates=(1.0, -2.0)),))) == [
         "F: ranks: 0 ranks cannot be",
-        "F: arms[0].rates[1]: -2.0 is no rate: it must be above 0",
+        "F: arms[0].rates[1]: -2.0 is not a rate: it must be above 0",
     ]
 
 

@@ -26,7 +26,7 @@ def golden(name: str, text: str) -> None:
 
 
 def faster(run: Run) -> Run:
-    """The same run where 4x2 is 10 % faster, 2x2 about the same, and 1x2 was not measured."""
+    """The same run where 4x2 is 10% faster, 2x2 about the same, and 1x2 was not measured."""
     points = list(run.points)
     last = points[3]
     quick = tuple(replace(sample, rate=sample.rate * 1.1) for sample in last.samples)
@@ -68,7 +68,7 @@ def test_columns_that_nobody_measured_are_left_out(run: Run) -> None:
     )
     (table,) = scaling.summary(replace(run, points=points)).tables
     names, rows = table.names, table.rows
-    assert names == ("hosts×slots", "ranks", "samples/s", "95 % interval", "speed-up", "efficiency")
+    assert names == ("hosts×slots", "ranks", "samples/s", "95% interval", "speed-up", "efficiency")
     assert len(rows[0]) == len(names)
 
 

@@ -2,7 +2,7 @@
 
 Each service gets what its document says: host name, names in /etc/hosts, user, entrypoint, environment,
 mounts, secrets and configs of a swarm, no new privileges. Its root is the machine's own. A ``Machine`` is a
-network namespace: a host with the containers on it, or one container with a network of its own. So the ports
+network namespace: a host with the containers on it, or one container with its own network. So the ports
 of a document are free whatever else runs here. Needs root.
 """
 

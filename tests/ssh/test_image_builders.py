@@ -25,7 +25,7 @@ HANGS = "#!/bin/sh\nsleep 600 &\necho $! > {mark}\nwait\n"
 
 @pytest.fixture
 def path(tmp_path: Path):
-    """Put programs on a PATH of their own; what a test's shell needs is behind them."""
+    """Put programs on their own PATH; what a test's shell needs is behind them."""
     place = tmp_path / "bin"
     place.mkdir()
     for tool in ("sleep", "basename"):

@@ -45,7 +45,7 @@ def lock(workplace):
 
 
 def made(workplace):
-    """Return everything in the directory for temporary files that was not there before."""
+    """Return everything in the directory for temporary files that did not exist before."""
     return sorted(
         path.relative_to(workplace.tmp)
         for path in workplace.tmp.iterdir()

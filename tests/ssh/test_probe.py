@@ -194,7 +194,7 @@ def test_python_that_is_missing_too_old_or_another(bench, ask):
     other = interpreter(bench.directory / "other", (3, 9, 1))
     assert "is Python 3.9.1 there; Ringleader needs 3.11" in faults(ask, "h1", python=other)["host h1"]
     missing = faults(ask, "h1", python="/no/such/python")["host h1"]
-    assert "/no/such/python is not there; found there: /" in missing
+    assert "/no/such/python does not exist; found there: /" in missing
     assert "--python" in missing
     with pytest.raises(RequestError, match="--python: /no/such/python is not a Python interpreter"):
         ask("localhost", python="/no/such/python")
@@ -213,7 +213,7 @@ def test_network_interface_that_is_not_there(bench, ask):
     bench.sshd("h1")
     assert ask("h1", network_interface="lo").facts
     found = faults(ask, "h1", network_interface="lo,nope0")["host h1"]
-    assert "nope0 is not there" in found and "lo (127.0.0.1" in found
+    assert "nope0 does not exist" in found and "lo (127.0.0.1" in found
 
 
 def test_a_host_behind_a_jump_host(bench, ask):
@@ -318,7 +318,7 @@ class TestAnotherMachine:
         assert set(found) == {"host differs", "host missing"}
         for file in (script, changed):
             assert host_facts_script.checksum(file)[:12] in found["host differs"]
-        assert "the script is not there (train.py in" in found["host missing"]
+        assert "the script does not exist (train.py in" in found["host missing"]
 
     def test_a_directory_and_a_program_that_are_missing(self, bench, ask):
         work = bench.directory / "work"
@@ -332,7 +332,7 @@ class TestAnotherMachine:
         bench.sshd("toolless", hostname="rl-toolless", mounts=((empty, work / "inner"),))
         assert "working directory" in faults(ask, "bare", workdir=str(work / "inner"))["host bare"]
         found = faults(ask, "toolless", command=("inner/tool",), workdir=str(work))
-        assert "the program inner/tool is not there" in found["host toolless"]
+        assert "the program inner/tool does not exist" in found["host toolless"]
 
     def test_ringleader_that_is_missing_or_another(self, bench, ask):
         package = AGENT.parent.parent
@@ -367,7 +367,7 @@ class TestAnotherMachine:
         mpi = Mpi(family=Family.OPENMPI4, version="4.1.4", mpirun=str(ours), library="")
         found = faults(ask, "same", "without", "older", mpi=mpi)
         assert set(found) == {"host without", "host older"}
-        assert "the MPI is not there" in found["host without"]
+        assert "the MPI does not exist" in found["host without"]
         assert "version 4.0.3 there, 4.1.4 here" in found["host older"]
 
     def test_a_name_that_does_not_resolve_there(self, bench, ask):

@@ -229,7 +229,7 @@ def alive(pid: int) -> bool:
 
 
 def seen_from_here(pid: int) -> int:
-    """The process id, here, of a host agent that has this one in a namespace of its own."""
+    """The process id, here, of a host agent that has this one in its own namespace."""
     for path in Path("/proc").glob("[0-9]*/status"):
         try:
             inside = next(line for line in path.read_text().splitlines() if line.startswith("NSpid:")).split()
@@ -252,7 +252,7 @@ def below(pid: int) -> list[int]:
 
 
 def gone(pids: Sequence[int], seconds: float) -> bool:
-    """Whether all of these end within so long."""
+    """Whether all of these end within this long."""
     until = time.monotonic() + seconds
     while any(map(alive, pids)):
         if time.monotonic() > until:

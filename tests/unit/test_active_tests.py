@@ -106,8 +106,8 @@ class Cluster:
         if self.silent in (a, b):
             say(a, "silence", {"partner": b, "during": "meeting", "seconds": 5.0})
             return
-        mended = self.mend_in_pass == len(self.plans)
-        to, back = (5e7 if one != self.slow_into or mended else 12.5e6 for one in (b, a))
+        repaired = self.mend_in_pass == len(self.plans)
+        to, back = (5e7 if one != self.slow_into or repaired else 12.5e6 for one in (b, a))
         for size in plan.sizes:
             told = {"target": b, "size": size, "window": 16, "latency": 2e-5, "rate": to, "back_rate": back}
             say(a, "size", told)
@@ -190,7 +190,7 @@ def test_ranks_of_full_hosts_compute_at_once():
     assert [one.host for one in results.ranks] == [host for host in HOSTS for _ in range(3)]
 
 
-def test_every_port_is_measured_with_the_same_port_of_a_neighbour_and_a_slow_one_is_named():
+def test_every_port_is_measured_with_the_same_port_of_a_neighbor_and_a_slow_one_is_named():
     cluster = Cluster(slow_port=(2, 1))
     known = {host: facts(ports=(400e9, 400e9, 400e9, 100e9)) for host in HOSTS}
     results, told = measured(cluster, known=known)

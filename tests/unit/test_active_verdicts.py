@@ -108,7 +108,7 @@ def test_a_slow_host_fails_and_stands_in_the_matrix():
         "h2         400         100*  400\n"
         "h3         400   400         400\n"
         "h4         400   400   100*\n"
-        "Mbit/s, MPI messages; * below 70 % of 400\n"
+        "Mbit/s, MPI messages; * below 70% of 400\n"
     )
 
 

@@ -190,7 +190,7 @@ def test_what_the_launcher_sends_cannot_be_changed_either(line: Line) -> None:
 
 
 def test_a_frame_sent_back_to_its_sender_is_refused(line: Line) -> None:
-    """Both directions have keys of their own."""
+    """Both directions have their own keys."""
     line.sock.setblocking(False)
     frame = protocol.message(do="bye")
     line.arrive(frame + line.theirs.tag(frame))

@@ -1,6 +1,6 @@
 """``horovod.x.y`` is the module ``ringleader.x.y``: every way in, and what scripts do with such a module.
 
-What changes the import system runs in an interpreter of its own; a package ``horovod`` that tests find on
+What changes the import system runs in its own interpreter; a package ``horovod`` that tests find on
 their path stands for a real Horovod.
 """
 
@@ -63,7 +63,7 @@ def real(tmp_path: Path) -> Path:
     return package.parent
 
 
-# the finder, with names of its own
+# the finder, with its own names
 
 
 @pytest.fixture
@@ -278,13 +278,13 @@ SCRIPT = """
 import multiprocessing, os, sys
 from concurrent.futures import ProcessPoolExecutor
 import horovod.common.util as util
-import neighbour
+import neighbor
 
 def name(_):
     return util.__name__
 
 if __name__ == "__main__":
-    print(name(0), sys.argv, neighbour.here)
+    print(name(0), sys.argv, neighbor.here)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         print(list(pool.map(name, [0])))
     sys.exit(5)
@@ -295,7 +295,7 @@ def test_a_script_runs_as_if_python_had_been_given_it(tmp_path: Path) -> None:
     scripts = tmp_path / "my scripts"
     scripts.mkdir()
     (scripts / "train.py").write_text(SCRIPT)
-    (scripts / "neighbour.py").write_text("here = 'beside'\n")
+    (scripts / "neighbor.py").write_text("here = 'beside'\n")
     done = python("-m", "ringleader.alias", "my scripts/train.py", "-m", "a b", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (5, "")
     assert done.stdout.splitlines() == [

@@ -23,6 +23,9 @@ CASES = {
     "run --num-procs 2 x": "--num-procs: no such option\n    → did you mean -n? ringleader run --help",
     "run --hostfil x": "--hostfil: no such option\n    → did you mean --hostfile",
     "run -n": "-n: requires an argument",
+    "k8s logs": "JOB: is missing\n    → ringleader k8s logs --help",
+    "explain": "JOB: is missing\n    → ringleader",
+    "logs": "JOB: is missing\n    → ringleader",
     "completion": "bash|zsh|fish: is missing\n    → ringleader completion --help",
     "completion ksh": "shell: 'ksh' is not one of 'bash', 'zsh', 'fish'",
 }
@@ -59,7 +62,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
-def test_verdicts_are_coloured_on_terminals_alone(
+def test_verdicts_are_colored_on_terminals_alone(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -67,10 +70,10 @@ def test_verdicts_are_coloured_on_terminals_alone(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     text = "Between hosts\n  FAIL  hosts.mtu  a FAIL is red\n  WARN  x\n"
-    assert output.coloured(text) == text
+    assert output.colored(text) == text
     monkeypatch.setattr(sys, "stdout", Terminal())
     red = text.replace("  FAIL", "  \x1b[1;31mFAIL\x1b[0m").replace("  WARN", "  \x1b[1;33mWARN\x1b[0m")
-    assert output.coloured(text) == (text if variables else red)
+    assert output.colored(text) == (text if variables else red)
 
 
 @pytest.mark.parametrize("table", ["submit", "k8s.submit"])

@@ -347,7 +347,7 @@ def test_the_checksum_of_a_tensor_is_that_of_its_bytes_wherever_it_is(length: in
 
 
 def test_the_checksum_of_a_part_of_a_half_precision_tensor_can_be_taken() -> None:
-    weights = torch.randn(1001).to(torch.float16)[3:]  # as an RNN's weights lie in one tensor
+    weights = torch.randn(1001).to(torch.float16)[3:]  # as an RNN's weights are in one tensor
     assert device_checksum([weights.view(torch.uint8)]) == checksum_of(memoryview(weights.numpy().tobytes()))
 
 

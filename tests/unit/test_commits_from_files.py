@@ -1,4 +1,4 @@
-"""States that go on from a file: those of the same model do, others are refused with words that name it."""
+"""States that continue from a file: those of the same model do, others get an error that names it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def variables_state(size: int) -> VariablesState:
 
 
 def goes_on(state: ObjectState, before: ObjectState, memory: ProcessCommits) -> None:
-    """Have a state go on from what one before it has committed."""
+    """Have a state continue from what one before it has committed."""
     before._commits.memory = memory
     before.save()
     state._commits.memory = memory

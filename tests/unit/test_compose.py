@@ -250,18 +250,18 @@ SWARM = {"target": Target.SWARM}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"image": "a b"}, "--image: 'a b' is no name"),
+        ({"image": "a b"}, "--image: 'a b' is not a name"),
         ({"image": ""}, "--image"),
         ({"image": 'a"\nb'}, "--image"),
         ({"image": "$HOME"}, "--image"),
-        ({"name": "My App"}, "--name"),
-        ({"name": 'a"b'}, "--name"),
+        ({"name": "My App"}, "--project-name"),
+        ({"name": 'a"b'}, "--project-name"),
         ({"shm_size": "16 GB"}, "--shm-size"),
         ({"shm_size": "0g"}, "--shm-size"),
         ({"workdir": "here"}, "--workdir"),
-        ({"env": (("A", "x\ny"),)}, "--env A: the value holds a line break"),
-        ({"env": (("A", "x\x1by"),)}, "--env A"),
-        ({"env": (("A", "x\udcffy"),)}, "--env A"),
+        ({"env": (("A", "x\ny"),)}, "-x A: the value holds a line break"),
+        ({"env": (("A", "x\x1by"),)}, "-x A"),
+        ({"env": (("A", "x\udcffy"),)}, "-x A"),
         ({"ranks": None}, "-n: nobody says"),
         ({"ranks": 0}, "-n: 0 is not between"),
         ({"ranks": 3, "gpus": 2}, "3 ranks are no multiple of 2"),
@@ -301,7 +301,7 @@ def test_no_number_is_so_large_that_memory_runs_out() -> None:
 
 def test_all_faults_at_once() -> None:
     found = what(image="a b", name="A", shm_size="much", rdma="dra", gpus=-1)
-    for option in ("--image", "--name", "--shm-size", "--rdma", "--gpus"):
+    for option in ("--image", "--project-name", "--shm-size", "--rdma", "--gpus"):
         assert option in found
 
 
@@ -334,7 +334,7 @@ def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path, sshd_program: st
         "SPACES": "two  words\tand a tab",
         "QUOTES": """it's "here" \\" \\' ''""",
         "BACK": "a\\nb\\\\c\\",
-        "SIGNS": "$HOME ${X} %h #no comment; `id` $(id) = , *",
+        "SIGNS": "$HOME ${X}%h #no comment; `id` $(id) = , *",
         "LETTERS": "Straße 訓練",
     }
     asked = application(replace(BASE, env=tuple(values.items())))

@@ -99,7 +99,7 @@ def test_only_one_user_can_read_it(call: Any, tmp_path: Path, words: tuple[str, 
 
 
 @pytest.mark.parametrize(
-    ("word", "what"), [("x", "'x' is no whole number"), ("0", "0 is not between 1 and 86400")]
+    ("word", "what"), [("x", "'x' is not an integer"), ("0", "0 is not between 1 and 86400")]
 )
 def test_each_fault_of_a_waiting_time_is_told_once(call: Any, word: str, what: str) -> None:
     code, out, err = call(*WORDS, "--wait", word)
@@ -140,7 +140,7 @@ def test_an_empty_directory_may_be_there(call: Any, tmp_path: Path) -> None:
     assert (tmp_path / "compose.yaml").is_file()
 
 
-@pytest.mark.parametrize("words", [("--image", "a b"), ("--rdma", "dra"), ("-n", "many"), ("--env", "A")])
+@pytest.mark.parametrize("words", [("--image", "a b"), ("--rdma", "dra"), ("-n", "many"), ("-x", "A")])
 def test_bad_words_write_nothing(call: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
     directory = tmp_path / "app"
     code, out, err = call(*WORDS, *words, "-o", directory)
@@ -214,26 +214,26 @@ def test_every_fault_of_every_word_at_once(call: Any) -> None:
     code, out, err = call(
         *("--image", "x", "-n", "some", "--hosts", "a:0,,b c,h#", "--gpus", "all", "--ssh-port", "ssh"),
         *("--mount", "data:/data", "--mount", "/a:/etc/ringleader/x", "--mount", "/a:/b:rx", "--user", "me"),
-        *("--env", "1=2", "--on", "moon", "--network", "wifi", "--mount", "/x:/", "--mount", "/x:/a/../b"),
+        *("-x", "1=2", "--on", "moon", "--network-mode", "wifi", "--mount", "/x:/", "--mount", "/x:/a/../b"),
     )
     assert (code, out) == (2, "")
     for said in (
-        "-n: 'some' is no whole number",
+        "-n: 'some' is not an integer",
         "--hosts a:0: 0 slots",
-        "--hosts entry 2: is no host",
-        "--hosts b c: is no host",
-        "--hosts h#: is no host",
+        "--hosts entry 2: is not a host",
+        "--hosts b c: is not a host",
+        "--hosts h#: is not a host",
         "--gpus: 'all'",
         "--ssh-port: 'ssh'",
-        "--mount data:/data: the source is no absolute path",
+        "--mount data:/data: the source is not an absolute path",
         "--mount /a:/etc/ringleader/x: the target hides",
-        "--mount /a:/b:rx: is no mount",
+        "--mount /a:/b:rx: is not a mount",
         "--mount /x:/: nothing can be mounted",
         "--mount /x:/a/../b: the target holds ..",
-        "--user: 'me' is no user",
-        "--env 1: '1' is no name",
+        "--user: 'me' is not a user",
+        "-x 1: '1' is not a name",
         "--on: 'moon' is unknown",
-        "--network: 'wifi' is unknown",
+        "--network-mode: 'wifi' is unknown",
     ):
         assert err.count(said) == 1, said
 

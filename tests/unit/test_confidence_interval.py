@@ -1,4 +1,4 @@
-"""Intervals of few repetitions, held against tables, against scipy where it is, and against chance."""
+"""Intervals of few repetitions, compared with tables, against scipy where it is, and against chance."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_no_spread_is_a_point() -> None:
 
 
 def test_pairs_cancel_what_both_share() -> None:
-    """The machine slows down by a third; each repetition still shows the same 5 %."""
+    """The machine slows down by a third; each repetition still shows the same 5%."""
     before, after = [100.0, 80.0, 66.0], [105.2, 83.9, 69.3]
     assert compare_paired(after, before).differs
     assert not compare_independent(after, before).differs
@@ -121,7 +121,7 @@ def test_an_endless_interval_stays_a_number() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_intervals_hold_the_truth_as_often_as_they_say(count: int) -> None:
-    """Of 95 % intervals of the same two rates, 5 % claim a difference that is none (fixed seed)."""
+    """Of 95% intervals of the same two rates, 5% claim a difference that is none (fixed seed)."""
     draw = random.Random(7)
     wrong = 0
     for _ in range(600):

@@ -21,7 +21,7 @@ class Wire(StrEnum):
 
 @value_class.dataclass(frozen=True, kw_only=True)
 class Sample:
-    rate: float = bounded(above=0, wrong="{} is no rate: it must be above 0")
+    rate: float = bounded(above=0, wrong="{} is not a rate: it must be above 0")
     losses: tuple[float, ...] = bounded((), any_float=True)
 
 
@@ -70,15 +70,15 @@ def test_a_value_comes_back_and_names_of_newer_versions_are_left_out() -> None:
         ),
         (values(samples=[{"rate": float("inf")}]), [("samples[0].rate", "inf is not a number")]),
         (values(samples=[{"rate": 10**400}]), [("samples[0].rate", f"1{'0' * 36}... is not a number")]),
-        (values(ranks=True), [("ranks", "True is not a whole number")]),
+        (values(ranks=True), [("ranks", "True is not an integer")]),
         (values(is_lab=1), [("is_lab", "1 is not true or false")]),
         (values(shares={"ib": 1}), [("shares.ib", "'ib' is not one of tcp, roce")]),
-        (values(p2p={"x": []}), [("p2p.x", "'x' is not a whole number")]),
+        (values(p2p={"x": []}), [("p2p.x", "'x' is not an integer")]),
         (values(name="\x1b[31m", p2p=1), [("p2p", "1 is not an object")]),
         (
             values(samples=[{"rate": -1}], ranks=0, size="x", kind="\x1b[0m"),
             [
-                ("samples[0].rate", "-1.0 is no rate: it must be above 0"),
+                ("samples[0].rate", "-1.0 is not a rate: it must be above 0"),
                 ("ranks", "0 ranks cannot be"),
                 ("size", "'x' is not a size"),
                 ("kind", "'\\x1b[0m' is not one of coupled, alone"),

@@ -66,7 +66,7 @@ def test_where_one_may_go_on_nothing_is_said(rank: int, instead: GroupWait) -> N
 
 
 class Control(Communicator):
-    """A communicator whose messages lie in lists, by receiver, sender and tag."""
+    """A communicator whose messages are in lists, by receiver, sender and tag."""
 
     def __init__(self, rank: int, boxes: Any) -> None:
         self.rank, self.size, self.boxes = rank, 3, boxes

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.decide_world import START, World
 
 from ringleader.errors import RequestError
-from ringleader.kubernetes.mpijob.parser import read
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.operator.decide.decision import Decision
 from ringleader.kubernetes.operator.decide.status import decide_invalid, status_of
 

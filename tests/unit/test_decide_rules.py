@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.unit.decide_world import SETTINGS, START, World, make_job
 
-from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.annotations import (
     MAX_WORKERS,
     MIN_WORKERS,
@@ -190,24 +189,6 @@ ELASTIC = {MIN_WORKERS: "2", MAX_WORKERS: "4"}
 )
 def test_which_jobs_are_elastic(notes: dict[str, str], found: ElasticRange | None) -> None:
     assert make_job(workers=4, annotations=notes).elastic == found
-
-
-@pytest.mark.parametrize(
-    ("notes", "workers", "said"),
-    [
-        ({MIN_WORKERS: "0"}, 2, "'0' is not a number of workers"),
-        ({MIN_WORKERS: "two"}, 2, "'two' is not a number of workers"),
-        ({MAX_WORKERS: "2"}, 2, "needs ringleader/min-workers too"),
-        ({MIN_WORKERS: "3", MAX_WORKERS: "2"}, 3, "3 is above ringleader/max-workers, 2"),
-        ({MIN_WORKERS: "3"}, 2, "3 is above the job's 2 workers"),
-        (ELASTIC, 5, "4 is below the job's 5 workers"),
-        ({**ELASTIC, ON_WORKER_FAILURE: "restart"}, 3, "restart starts the whole job"),
-    ],
-)
-def test_numbers_that_cannot_be_meant(notes: dict[str, str], workers: int, said: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        make_job(workers=workers, annotations=notes)
-    assert [said in fault.what for fault in raised.value.faults] == [True]
 
 
 def test_an_elastic_launcher_does_not_wait_and_its_gang_is_the_least_number() -> None:

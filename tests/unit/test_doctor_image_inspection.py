@@ -143,7 +143,7 @@ def test_the_manifest_reads_back(tmp_path: Path) -> None:
     assert (found, wrong) == (record(recipe), "")
     assert read_manifest(tmp_path / "none") == (None, "")
     path.write_text("[1]")
-    assert read_manifest(path) == (None, "it is no JSON object")
+    assert read_manifest(path) == (None, "it is not a JSON object")
     path.write_text("{")
     assert read_manifest(path)[0] is None
     assert read_manifest(path)[1]
@@ -161,7 +161,7 @@ def test_a_recipe_s_digest_does_not_depend_on_its_place() -> None:
 
 def test_debian_s_packages(root: Path) -> None:
     found = list(sbom.debian(root))
-    assert [(one.name, one.version, one.source, one.licences) for one in found] == [
+    assert [(one.name, one.version, one.source, one.licenses) for one in found] == [
         ("libc6", "2.36-9+deb12u1", "glibc", ("GPL-2", "LGPL-2.1")),
         ("libstdc++6", "1:12~x", "", ()),
     ]
@@ -181,8 +181,8 @@ def test_no_dpkg_no_packages(tmp_path: Path) -> None:
         ("Name: a\n", ()),
     ],
 )
-def test_python_s_licences(fields: str, expected: tuple[str, ...]) -> None:
-    assert sbom.python_licences(email.message_from_string(fields)) == expected
+def test_python_s_licenses(fields: str, expected: tuple[str, ...]) -> None:
+    assert sbom.python_licenses(email.message_from_string(fields)) == expected
 
 
 def test_python_s_packages_each_once() -> None:
@@ -214,7 +214,7 @@ PACKAGES = some.builds(
     sort=some.sampled_from(("deb", "pypi")),
     name=some.from_regex(r"\A[a-z][a-z0-9+.-]{0,8}\Z"),
     version=VERSIONS,
-    licences=some.lists(some.text(min_size=1, max_size=5), max_size=2).map(tuple),
+    licenses=some.lists(some.text(min_size=1, max_size=5), max_size=2).map(tuple),
 )
 
 

@@ -211,7 +211,7 @@ def test_a_script_that_asks_for_updates_waits_for_one_that_is_prepared(update: i
 
 @dataclass
 class Restored:
-    """A rank of a generation that goes on from a commit."""
+    """A rank of a generation that continues from a commit."""
 
     restore: int
     commit_memory: ProcessCommits
@@ -228,7 +228,7 @@ def test_rank_0_does_not_go_on_from_a_commit_that_its_host_does_not_hold(number:
     state.batch = 100  # in the middle of a step
     member = Restored(number, cast(ProcessCommits, state._commits.memory))
     if number == 1:
-        with pytest.raises(CommitError, match=r"to go on from commit 1, but its host holds 2, 3$"):
+        with pytest.raises(CommitError, match=r"to continue from commit 1, but its host holds 2, 3$"):
             state.join(cast(Any, member), restores=True, fresh=fresh)
     else:
         state.join(cast(Any, member), restores=True, fresh=fresh)

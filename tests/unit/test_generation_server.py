@@ -253,7 +253,7 @@ def test_updates_and_notices_stay_known(host: Host, pair: Any) -> None:
 
 def test_leaving(host: Host, pair: Any) -> None:
     ranks, proxies = pair
-    host.service.leave(11, "the job goes on with fewer")
+    host.service.leave(11, "the job continues with fewer")
     with pytest.raises(LeaveError, match="with fewer"):
         ranks[1].next_generation(SECONDS)
     host.service.end_world(1)

@@ -1,4 +1,4 @@
-"""Groups of a broken generation are aborted: all at once, each in a thread of its own, until a deadline."""
+"""Groups of a broken generation are aborted: all at once, each in its own thread, until a deadline."""
 
 from __future__ import annotations
 

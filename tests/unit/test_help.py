@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.shell_completion import BashComplete
 
 from ringleader.cli.main import COMMANDS, main, ringleader
+from ringleader.cli.typed_command import Command
 
 SCREENS = 60
 """Lines of two screens."""
@@ -65,6 +68,55 @@ def test_root_help_has_sections_an_example_and_where_to_read_on(
     assert listed[-2] == list(CLUSTER) and "Kubernetes: " not in shown
     assert "  ringleader run -H " in shown and "Documentation: docs/README.md" in shown
     assert (Path(__file__).resolve().parents[2] / "docs/README.md").is_file()
+
+
+def leaves(command: click.Command, words: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            child = command.get_command(click.Context(command), name)
+            assert child is not None
+            yield from leaves(child, f"{words} {name}".strip())
+    else:
+        yield words, command
+
+
+LEAVES = dict(leaves(ringleader, ""))
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_options_are_listed_with_help_and_arguments_in_the_usage_alone(
+    words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    command = LEAVES[words]
+    asked = "--help-all" if any("--help-all" in one.opts for one in command.params) else "--help"
+    shown = helped(capsys, *words.split(), asked)
+    sections = re.split(r"^[A-Z][^\n]*:$", shown, flags=re.MULTILINE)[1:]
+    first_column = [line for part in sections for line in part.splitlines() if re.match(r"  \S", line)]
+    assert first_column and all(line.startswith("  -") for line in first_column), shown
+    for one in command.params:
+        if isinstance(one, click.Option) and not one.hidden and one.expose_value:
+            assert one.help, (words, one.opts)
+
+
+def test_names_of_everyday_options_are_names_of_options() -> None:
+    for words, command in LEAVES.items():
+        if isinstance(command, Command):
+            names = {one.name for one in command.params}
+            assert command.everyday <= names, (words, command.everyday - names)
+
+
+@pytest.mark.parametrize("words", ["run", "k8s submit", "render pods", "render mpijob"])
+def test_elastic_options_have_a_section(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    elastic = {"--min-np", "--max-np", "--host-discovery-script"}
+    full = helped(capsys, *words.split(), "--help-all")
+    (section,) = re.findall(r"^Elastic jobs:\n(.*?)^(?:[A-Z]|\Z)", full, re.MULTILINE | re.DOTALL)
+    shown = set(re.findall(r"^  (--[\w-]+)", section, re.MULTILINE))
+    assert elastic - ({"--host-discovery-script"} if words != "run" else set()) < shown
+    assert {"--reset-limit", "--checkpoint-dir", "--elastic-timeout"} < shown
+    if words == "run":
+        short = helped(capsys, "run", "--help").partition("\nElastic jobs:\n")[2]
+        assert set(re.findall(r"^  (--[\w-]+)", short, re.MULTILINE)) == elastic
 
 
 def completed(*words: str) -> list[str]:

@@ -44,7 +44,7 @@ def test_native_words_go_through_as_they_are() -> None:
     assert recorded(print, np=3, start_timeout=None)[1] == {"np": 3}
 
 
-def test_what_is_honoured(tmp_path: Path) -> None:
+def test_what_is_honored(tmp_path: Path) -> None:
     hostfile = tmp_path / "hosts"
     hostfile.write_text("a slots=2\nb slots=1\n")
     with warnings.catch_warnings():

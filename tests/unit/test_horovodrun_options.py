@@ -353,7 +353,7 @@ def test_a_file_counts_after_the_command_line(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("params: {fusion_threshold_mb: many}", "params.fusion_threshold_mb"),
-        ("params: {fusion_threshold_mb: true}", "a whole number"),
+        ("params: {fusion_threshold_mb: true}", "an integer"),
         ("params: {fusion_threshold_mb: -1}", "out of range"),
         ("params: [1]", "holds no keys"),
         ("[1]", "holds no sections"),

@@ -1,4 +1,4 @@
-"""Commits of real ranks through a real host agent: they outlive ranks, become files, and come back."""
+"""Commits of real ranks through a real host agent: they outlive ranks, become files, and return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host agents as the launcher knows them: who is taken for which host's, how long a host goes on alone."""
+"""Host agents as the launcher knows them: who is taken for which host's, how long a host continues alone."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_hosts_end_their_ranks_when_the_launcher_has_given_them_up(
     lost_after: float, expected: float
 ) -> None:
     assert ended_after(lost_after) == expected > lost_after
-    assert expected - lost_after < FROZEN_SECONDS, "no commit fails on a host whose link comes back in time"
+    assert expected - lost_after < FROZEN_SECONDS, "no commit fails on a host whose link returns in time"
 
 
 @pytest.mark.parametrize("lost_after", [5.0, 10.0, 120.0])

@@ -303,11 +303,11 @@ def test_whole_answer_of_this_machine(tmp_path):
 @pytest.mark.parametrize(
     ("first", "why"),
     [
-        (b"#!/nowhere/python\n", "/nowhere/python, is not there"),
+        (b"#!/nowhere/python\n", "/nowhere/python, does not exist"),
         (b"#!/bin/sh -e\n", ""),
         (b"#! /bin/sh\n", ""),
         (b"#!\n", "names no interpreter"),
-        (b"#!/\xff\n", "is not there"),
+        (b"#!/\xff\n", "does not exist"),
         (b"\x7fELF", ""),
         (b"", ""),
     ],
@@ -329,11 +329,11 @@ def test_scripts_that_cannot_be_read(tmp_path):
     (tmp_path / "dangling").symlink_to("nowhere")
     assert (why("a.py"), why("package")) == ("", "")
     assert why("package", python=False) == why("empty") == "is a directory"
-    assert why("missing") == why("dangling") == "is not there"
+    assert why("missing") == why("dangling") == "does not exist"
     assert why("x" * 5000) == "cannot be read (File name too long)"
     question = {"workdir": str(tmp_path), "program": "sh", "interpreted": "missing", "is_python": True}
     answer = host_facts_script.answer(question, {})
-    assert (answer["unstartable"], answer["unreadable"]) == ("", "is not there")
+    assert (answer["unstartable"], answer["unreadable"]) == ("", "does not exist")
 
 
 def test_how_many_processes_there_may_be(tmp_path):

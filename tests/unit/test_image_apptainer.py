@@ -160,10 +160,6 @@ def test_the_runscript_does_what_docker_run_does(
     assert shell(section(rendered(*steps), "runscript"), *argv).stdout == out
 
 
-def test_without_a_command_there_is_no_runscript() -> None:
-    assert "%runscript" not in rendered(Run(commands=("true",)))
-
-
 # --- any value ----------------------------------------------------------------------------------------
 
 
@@ -199,7 +195,7 @@ def test_written_lines_come_out_of_post(value: str) -> None:
 
 
 def test_what_apptainer_would_take_for_a_variable_is_refused() -> None:
-    with pytest.raises(RequestError, match=r"Apptainer would take \{\{ a \}\} for a variable"):
+    with pytest.raises(RequestError, match=r"Apptainer would take \{\{ a \}\} for its own"):
         rendered(Label(labels=(("a", "x {{ a }} y"),)))
     assert "{{}} { { a } }" in rendered(Label(labels=(("a", "{{}} { { a } }"),)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from tests.unit.image_world import HEAD, image_of
 
 from ringleader import __version__
@@ -26,14 +25,6 @@ def labels(image: Image) -> dict[str, str]:
 
 def first(steps: tuple[Step, ...], kind: type[Step], text: str = "") -> int:
     return next(n for n, step in enumerate(steps) if isinstance(step, kind) and text in repr(step))
-
-
-def test_debian_packages_of_all_blocks_are_one_sorted_call() -> None:
-    image = image_of(HEAD + TORCH + '[mpi]\n[ucx]\n[packages]\napt = ["zsh", "ca-certificates"]\n')
-    (call,) = [one for one in commands(image.stages[-1]) if "apt-get install" in one]
-    packages = call.partition("--no-install-recommends ")[2].split()
-    assert packages == sorted(set(packages))
-    assert {"zsh", "openmpi-bin", "openssh-server"} <= set(packages)
 
 
 def test_pip_calls_come_in_order_and_agree_in_all_but_packages() -> None:
@@ -69,15 +60,6 @@ def test_the_context_is_what_is_copied_from_it() -> None:
     assert len(image.context) == 4
 
 
-def test_how_an_image_ends() -> None:
-    steps = image_of(HEAD + TORCH + '[mpi]\n[files]\nworkdir = "/w"\n').stages[-1].steps
-    names = [type(step).__name__ for step in steps]
-    assert names[-5:] == ["Label", "Expose", "Workdir", "User", "Command"]
-    assert names.count("User") == names.count("Command") == names.count("Workdir") == 1
-    last = [command for step in steps if isinstance(step, Run) for command in step.commands][-1]
-    assert last.endswith(f"doctor --sbom {image_assembly.SBOM}")
-
-
 def test_the_build_half_has_its_own_base() -> None:
     text = 'name = "x"\nbase = "debian:12"\nbuild-base = "example.org/devel:12"\n' + TORCH
     assert [stage.base for stage in image_of(text).stages] == ["example.org/devel:12", "debian:12"]
@@ -106,14 +88,6 @@ def test_labels_of_the_recipe_win_and_a_mirror_is_in_none() -> None:
     assert found["org.opencontainers.image.version"] == "7"
     assert found["org.example.a"] == ""
     assert found["org.opencontainers.image.base.name"] == "debian:12"
-
-
-@pytest.mark.parametrize(
-    ("base", "cuda"), [("debian:12", ""), ("nvidia/cuda:12.8.1-base-ubuntu24.04", "12.8.1")]
-)
-def test_what_blocks_know_of_their_image(base: str, cuda: str) -> None:
-    found = image_assembly.context_of(recipe_parser.recipe(f'name = "x"\nbase = "{base}"\n', "recipe.toml"))
-    assert (found.cuda, found.base.has_apt) == (cuda, True)
 
 
 def test_the_order_of_a_recipe_does_not_matter() -> None:

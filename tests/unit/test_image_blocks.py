@@ -266,7 +266,7 @@ ODD = [
     ("base=ubuntu:24.04 rdma.user-space=erdma rdma.version=1", "one version"),
     ("ucx.cuda=true", "no GPU memory"),
     ("base=ubuntu:26.04 nccl.version=2.27.7", "no repository of NVIDIA"),
-    ("base=ubuntu:24.04 rdma.user-space=efa libfabric.source=base", "a libfabric of its own"),
+    ("base=ubuntu:24.04 rdma.user-space=efa libfabric.source=base", "its own libfabric"),
     ("nccl.version=2.27.7 nccl.source=build", "NCCL need CUDA's compiler"),
     ("base=nvidia/cuda:12.8.1-base-ubuntu24.04 cuda.version=12.8.1 mpi.source=build",
      "the MPI need CUDA's compiler"),

@@ -250,6 +250,15 @@ def test_all_profiles_are_checked_and_none_is_at_fault() -> None:
     assert "cannot work" not in done.output
 
 
+def test_why_historical_images_do_not_fit_is_for_whoever_names_one() -> None:
+    done = run()
+    assert "cannot be built today" in done.output and "exempt from" not in done.output
+    assert len(done.output.splitlines()) <= 2 + len(bundled_recipes.names()) + len(bundled_recipes.HISTORICAL)
+    assert "    cannot be built today: " not in done.output
+    (name, *_) = bundled_recipes.HISTORICAL
+    assert "  cannot be built today: " in run(name).output
+
+
 def test_strict_takes_what_cannot_be_built_today_for_a_fault() -> None:
     assert run(*bundled_recipes.HISTORICAL).exit_code == 0
     done = run("--strict", *bundled_recipes.HISTORICAL)

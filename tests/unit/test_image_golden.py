@@ -105,7 +105,7 @@ def test_buildkit_reads_the_steps_that_we_mean(name: str) -> None:
         wanted.append("FROM")
         for step in stage.steps:
             kind = INSTRUCTIONS[type(step).__name__]
-            # A variable that refers to another one of its step gets an instruction of its own.
+            # A variable that refers to another one of its step gets its own instruction.
             if not (kind == "ENV" and wanted[-1] == "ENV"):
                 wanted.append(kind)
     found: list[str] = []

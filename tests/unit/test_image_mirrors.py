@@ -54,7 +54,7 @@ def step_with(mirrors: Mirrors, *commands: str, family: str = "debian") -> Step:
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Run a step in a root of our own, with an apt-get that keeps what it sees. Both come back."""
+    """Run a step in our own root, with an apt-get that keeps what it sees. Both return."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "apt-get").write_text(

@@ -224,7 +224,7 @@ def test_no_reference_breaks_it(reference: str) -> None:
 )
 def test_an_image_of_cuda_tells_its_version(reference: str, told: tuple[str, str, bool] | None) -> None:
     found = find_cuda_image(reference)
-    assert (found and (found.version, found.flavour, found.has_cudnn)) == told
+    assert (found and (found.version, found.flavor, found.has_cudnn)) == told
 
 
 # --- versions -------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from ringleader.kubernetes.jobs.pod_options import NicOptions, PodOptions, Polic
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, SPAWN_EXEC, SPAWN_SSH
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, MpiImplementation, MPIJob
-from ringleader.kubernetes.mpijob.parser import read
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.yaml_text import text_of
 from ringleader.option_fields import parts
 from ringleader.render.rdma_profiles import Spread
@@ -31,7 +30,7 @@ TRAIN = ("python", "train.py", "--lr", "0.1")
 
 def asked(environ: Mapping[str, str] | None = None, **words: Any) -> tuple[JobRequest, Faults]:
     faults = Faults()
-    named = {"command": TRAIN, "image": "example.org/train:1", "name": "train"}
+    named = {"command": TRAIN, "image": "example.org/train:1", "job_name": "train"}
     given = options_from(JobOptions, **(named | words))
     request = request_of(
         given, faults=faults, namespace="team", suffix="x7k2p", environ=environ or {}, read=no_file
@@ -57,11 +56,11 @@ GOLDENS: dict[str, dict[str, Any]] = {
     "plain": {},
     "gpus": {"np": "16", "gpus": "8", "cpu": "64", "memory": "512Gi", "resource": ("rdma/hca=1",),
      "claim": ("data:/data:ro",),
-     "volume": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"), "shm_size": "64Gi",
+     "mount": ("secret:keys:/keys", "nfs:nas:/export/a:/nas", "scratch:100Gi:/scratch"), "shm_size": "64Gi",
      "image_pull_secret": ("registry",), "image_pull_policy": "Always", "node_selector": ("gpu=h200",),
      "toleration": ("nvidia.com/gpu", "team=a:NoSchedule"), "priority_class": "high",
      "x": ("NCCL_DEBUG=INFO", "A=a $(B) $$ 'c'"), "secret_env": ("WANDB_API_KEY=wandb/key",),
-     "label": ("cost-centre=42",),
+     "label": ("cost-center=42",),
      "annotation": ("ringleader/on-worker-failure=restart", "sidecar.istio.io/inject=false")},
     "mpich": {"mpi_implementation": "MPICH", "np": "4", "slots_per_worker": "2", "map_by": "node"},
     "intel": {"mpi_implementation": "Intel", "np": "4", "mpirun": "/opt/mpi/bin/mpirun"},
@@ -139,7 +138,7 @@ def test_an_elastic_jobs_ranks_become_workers(
         ({"np": "5"}, {"min_np": "1", "max_np": "4"}, "-n: 5 ranks asked for, from 1 to 4 allowed"),
         ({"np": "2"}, {"min_hosts": "3"}, "--min-hosts, --max-hosts: 2 workers of 1 slots are asked for"),
         ({}, {"reset_limit": "3"}, "--reset-limit: is for elastic jobs"),
-        ({}, {"min_np": "two"}, "--min-np: 'two' is no whole number"),
+        ({}, {"min_np": "two"}, "--min-np: 'two' is not an integer"),
         ({"run_launcher_as_worker": True, "np": "2"}, {"min_np": "1"},
          "--run-launcher-as-worker: not for an elastic job: ranks in the launcher's Pod cannot leave it"),
         ({"spawn": "exec"}, {"min_np": "1"},
@@ -149,7 +148,7 @@ def test_an_elastic_jobs_ranks_become_workers(
             {"annotation": ("ringleader/on-worker-failure=restart",)},
             {"min_np": "1"},
             "metadata.annotations[ringleader/on-worker-failure]: restart starts the whole job from its "
-            "beginning, an elastic job goes on",
+            "beginning, an elastic job continues",
         ),
     ],
 )  # fmt: skip
@@ -165,7 +164,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"command": ()}, "COMMAND: nothing to run"),
         ({"command": ("a\0b",)}, "COMMAND: an argument holds a NUL byte, which no program can be given"),
         ({"np": "0"}, "-n: 0 ranks asked for"),
-        ({"np": "many"}, "-n: 'many' is no whole number"),
+        ({"np": "many"}, "-n: 'many' is not an integer"),
         ({"slots_per_worker": "0"}, "--slots-per-worker: 0, must be at least 1 and at most 2^63-1"),
         ({"gpus": "-1"}, "--gpus: -1, must be at least 0 and at most 2^63-1"),
         ({"cpu": "four"}, "--cpu: 'four' is not a quantity"),
@@ -178,7 +177,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"shm_size": "1e400"}, "--shm-size: '1e400' is not a finite amount: 2^63-1 is the largest"),
         ({"resource": ("rdma/hca=1e400",)},
          "--resource rdma/hca: '1e400' is not a finite amount: 2^63-1 is the largest"),
-        ({"volume": ("scratch:1e400:/a",)}, "--volume scratch:1e400:/a: cannot be read"),
+        ({"mount": ("scratch:1e400:/a",)}, "--mount scratch:1e400:/a: cannot be read"),
         ({"gpus": "9" *30, "slots_per_worker": "1"},
          f"--gpus: {'9' * 30}, must be at least 0 and at most 2^63-1"),
         ({"resource": ("rdma/hca",)}, "--resource rdma/hca: is not a resource"),
@@ -186,9 +185,9 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"mpi_implementation": "openmpi"}, "--mpi-implementation: 'openmpi' is unknown"),
         ({"claim": ("data",)}, "--claim data: cannot be read"),
         ({"claim": ("data:relative",)}, "--claim data:relative: cannot be read"),
-        ({"volume": ("disk:a:/a",)}, "--volume disk:a:/a: 'disk' is not a kind of volume"),
-        ({"volume": ("nfs:/a:/b",)}, "--volume nfs:/a:/b: cannot be read"),
-        ({"claim": ("a:/x",), "volume": ("config:b:/x",)}, "--volume: two volumes are mounted at /x"),
+        ({"mount": ("disk:a:/a",)}, "--mount disk:a:/a: 'disk' is not a kind of volume"),
+        ({"mount": ("nfs:/a:/b",)}, "--mount nfs:/a:/b: cannot be read"),
+        ({"claim": ("a:/x",), "mount": ("config:b:/x",)}, "--mount: two volumes are mounted at /x"),
         ({"shm_size": "big"}, "--shm-size: 'big' is not a quantity"),
         ({"secret_env": ("A=b",)}, "--secret-env A=b: cannot be read"),
         ({"toleration": ("a:Never",)}, "--toleration a:Never: 'Never' is not an effect"),
@@ -200,7 +199,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"spawn": "rsh"}, "--spawn: 'rsh' is unknown"),
         ({"ttl": "-1"}, "--ttl: -1, must be at least 0 and at most 2^63-1"),
         ({"timeout": "0"}, "--timeout: 0 seconds"),
-        ({"backoff_limit": "x"}, "--backoff-limit: 'x' is no whole number"),
+        ({"backoff_limit": "x"}, "--backoff-limit: 'x' is not an integer"),
         ({"workdir": "here"}, "--workdir: 'here' is not absolute"),
         ({"master_port": "70000"}, "--master-port: 70000 is not a port number"),
         ({"map_by": "socket"}, "--map-by: 'socket' is unknown"),
@@ -208,7 +207,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"env_file": ("none",)}, "--env-file: none cannot be read: No such file or directory"),
         ({"priority_class": "High!"}, "--priority-class: 'High!' cannot be a name"),
         ({"annotation": ("ringleader/spam=1",)}, "metadata.annotations[ringleader/spam]: unknown field"),
-        ({"name": "Train"},
+        ({"job_name": "Train"},
          "metadata.name: 'Train' makes the Pod name 'Train-worker-0', which is not a DNS label"),
     ],
 )  # fmt: skip
@@ -217,7 +216,7 @@ def test_each_fault_has_its_option(words: Any, fault: str) -> None:
 
 
 def test_all_faults_at_once() -> None:
-    found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), name="-")
+    found = faults_of(np="0", image=None, memory="8GB", toleration=("a:b",), job_name="-")
     assert [one.partition(":")[0] for one in found] == [
         "-n",
         "--memory",
@@ -239,7 +238,7 @@ def test_all_faults_at_once() -> None:
     ],
 )
 def test_a_name_is_made_of_the_command(command: tuple[str, ...], name: str) -> None:
-    request, faults = asked(command=command, name=None)
+    request, faults = asked(command=command, job_name=None)
     assert request.name == name
     assert job_of(request, faults).metadata.name == name
 

@@ -277,10 +277,10 @@ def faults(path: Path | str | None, *, context: str | None = None, **environ: st
 def test_no_cluster_anywhere(tmp_path: Path) -> None:
     home = tmp_path / "home"
     [said] = faults(None, HOME=str(home))
-    assert f"KUBECONFIG is not set, {home}/.kube/config is not there or empty, and this is not a Pod" in said
+    assert f"KUBECONFIG is not set, {home}/.kube/config is missing or empty, and this is not a Pod" in said
     assert "→ give --kubeconfig FILE, or set KUBECONFIG" in said
     [said] = faults(None, HOME=str(home), KUBECONFIG="/no/such:/nor/this")
-    assert "KUBECONFIG=/no/such:/nor/this is not there or empty" in said
+    assert "KUBECONFIG=/no/such:/nor/this is missing or empty" in said
 
 
 def test_a_named_file_that_is_not_there(tmp_path: Path) -> None:

@@ -362,7 +362,7 @@ def test_the_last_attempts_code_counts() -> None:
     assert end is not None and (end.exit_code, end.launcher) == (9, "train-launcher-a")
 
 
-def test_the_jobs_container_counts_not_its_neighbour() -> None:
+def test_the_jobs_container_counts_not_its_neighbor() -> None:
     given = pod("train-launcher-a", ended(7))
     given["status"]["containerStatuses"].insert(0, {"name": "sidecar", **ended(1)})
     end = end_of(snapshot(mpijob(FAILED), given))

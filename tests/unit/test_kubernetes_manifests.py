@@ -16,9 +16,8 @@ from tests.mpijobs import mpijob
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.quantities import total
-from ringleader.kubernetes.mpijob.serializer import write
 from ringleader.kubernetes.mpijob.yaml_text import text_of
 from ringleader.kubernetes.objects import exec_spawn, init_containers, job_validation, ssh_secret
 from ringleader.kubernetes.objects.gang_scheduling import gang_of, min_member, min_resources, pod_group

@@ -302,7 +302,7 @@ import json, sys
 from helm_python import Chart
 print(json.dumps(Chart.load(sys.argv[1]).render(json.loads(sys.argv[2]), name="r", namespace="ops")))
 """
-"""In a process of its own: Helm's library brings Go's runtime and its signal handlers."""
+"""In its own process: Helm's library brings Go's runtime and its signal handlers."""
 HAS_HELM = importlib.util.find_spec("helm_python") is not None
 needs_helm = pytest.mark.skipif(not HAS_HELM, reason="helm-python-sdk is not here")
 

@@ -144,7 +144,7 @@ def test_what_needs_an_operator() -> None:
 
 
 def run_launcher(tmp_path: Path, getent: str | None, **annotations: str) -> subprocess.CompletedProcess[str]:
-    """Run the launcher's command here, with a getent and an mpirun of our own."""
+    """Run the launcher's command here, with a getent and our own mpirun."""
     job = mpijob(request())
     meta = replace(job.metadata, annotations={f"ringleader/{key}": one for key, one in annotations.items()})
     made = plan(replace(job, metadata=meta), OperatorSettings(), run="RUN")

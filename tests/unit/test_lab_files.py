@@ -117,7 +117,7 @@ def test_a_job_that_begins_on_the_machine_is_not_sent_to_hosts_with_another_root
 def test_a_broken_state_file_says_what_to_do(tmp_path):
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab" / "lab.json").write_text("{")
-    with pytest.raises(LabError, match="ringleader lab down --name lab"):
+    with pytest.raises(LabError, match="ringleader lab down --lab-name lab"):
         saved_state.load("lab", tmp_path)
 
 

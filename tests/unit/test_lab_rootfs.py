@@ -1,4 +1,4 @@
-"""Hosts with a root file system of their own: what is asked for, and what is found in it."""
+"""Hosts with their own root file system: what is asked for, and what is found in it."""
 
 from __future__ import annotations
 

@@ -96,10 +96,10 @@ def wheres(capsys, monkeypatch):
         ("--subnet fd00::/64", ""),
         ("--subnet 10.213.0.0/30", "no room for 4 hosts"),
         ("--subnet 8.8.8.0/24", "not a private network"),
-        ("--name ninechars", "not a name"),
-        ("--name ../x", "not a name"),
+        ("--lab-name ninechars", "not a name"),
+        ("--lab-name ../x", "not a name"),
         ("--kernel /k", "add --rdma, or leave it out"),
-        ("--bind /tmp:/x --ssh-port 34", "it goes with --root"),
+        ("--mount /tmp:/x --ssh-port 34", "it goes with --root"),
     ],
 )
 def test_each_fault_of_up_names_its_option(wheres, words, what):
@@ -108,11 +108,11 @@ def test_each_fault_of_up_names_its_option(wheres, words, what):
 
 
 def test_all_faults_of_up_are_reported_at_once(wheres):
-    options = ("--name", "--hosts", "--slots", "--bandwidth", "--latency", "--ssh-port", "--subnet")
+    options = ("--lab-name", "--hosts", "--slots", "--bandwidth", "--latency", "--ssh-port", "--subnet")
     words = ("Lab!", "0", "0", "fast", "soon", "0", "8.8.8.0/24")
-    both = ("--rdma", "--private-tmp", "--root", "/nowhere/at/all", "--bind", "x")
+    both = ("--rdma", "--private-tmp", "--root", "/nowhere/at/all", "--mount", "x")
     found, _ = wheres("up", *(word for pair in zip(options, words, strict=True) for word in pair), *both)
-    expected = (*options, "--bind", "--root", "--rdma and --root", "--rdma and --private-tmp")
+    expected = (*options, "--mount", "--root", "--rdma and --root", "--rdma and --private-tmp")
     assert found == sorted(expected)
 
 
@@ -145,7 +145,7 @@ def test_what_a_program_asks_for_has_the_same_bounds():
     with pytest.raises(RequestError) as caught:
         check(LabSpec(name="No", hosts=0, slots=0, ssh_port=0, subnet="8.8.8.0/24"), fault)
     assert [one.where for one in caught.value.faults] == [
-        *("--name", "--hosts", "--slots", "--ssh-port", "--subnet", "--ssh-port")
+        *("--lab-name", "--hosts", "--slots", "--ssh-port", "--subnet", "--ssh-port")
     ]
     assert check(LabSpec()) == LabSpec()
 
@@ -155,7 +155,7 @@ def test_a_lab_is_named_by_an_option_or_a_variable(words, monkeypatch):
     def name(*argv):
         found = command.get_command(click.Context(command), words)
         with found.make_context(words, list(argv)) as ctx:
-            return ctx.params["name"]
+            return ctx.params["lab_name"]
 
     monkeypatch.delenv("RINGLEADER_LAB", raising=False)
     assert name() == ("lab" if words == "up" else None)

@@ -14,7 +14,7 @@ GROUPS = {0: (0, 1, 2, 3), 1: (0, 1), 2: (1, 2, 3), 3: (0, 2), 4: (3,)}
 
 
 class Rank:
-    """What one rank does; its groups go on by themselves, as threads do."""
+    """What one rank does; its groups continue by themselves, as threads do."""
 
     def __init__(self) -> None:
         self.order = LaunchOrder()
@@ -35,7 +35,7 @@ class World:
         self.granted: dict[tuple[int, int], bool] = {}
 
     def moves(self) -> list[tuple[int, int]]:
-        """Return the ranks and groups that can go on now."""
+        """Return the ranks and groups that can continue now."""
         found = []
         for group, members in GROUPS.items():
             for number in members:
@@ -75,7 +75,7 @@ class World:
         rank.done[group] += 1
 
     def run(self) -> None:
-        """Go on to the end; nobody may be stuck before it."""
+        """Continue to the end; nobody may be stuck before it."""
         while moves := self.moves():
             self.go_on(*self.random.choice(moves))
         for group, members in GROUPS.items():

@@ -164,7 +164,7 @@ def control_on(selector: selectors.BaseSelector, ranks: int) -> AgentServer:
 
 @contextmanager
 def descriptors(soft: int) -> Iterator[None]:
-    """So many descriptors, no more, may be open in this process."""
+    """This many descriptors, no more, may be open in this process."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     if before[1] < soft:
         pytest.skip(f"this many descriptors are not allowed here: {soft} (ulimit -Hn says {before[1]})")

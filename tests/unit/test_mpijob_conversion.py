@@ -144,7 +144,7 @@ def test_an_annotation_of_the_user_s_counts():
         (old("v1alpha1", template=TEMPLATE, gpus=9, gpusPerNode=8), "spec.gpus",
          "9 is not a multiple of gpusPerNode: 8"),
         (old("v1alpha1", template=TEMPLATE, gpus="x", gpusPerNode=8), "spec.gpus",
-         "a whole number is needed"),
+         "an integer is needed"),
         (old("v1alpha1", replicas=1), "spec.template", "missing"),
         (old("v9"), "apiVersion", "unknown"),
     ],

@@ -13,8 +13,7 @@ from tests.kube.fake import custom_resources
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.crd import COLUMNS, crd, schema
-from ringleader.kubernetes.mpijob.parser import read
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.yaml_text import text_of
 
 ANNOTATION_LIMIT = 262_144

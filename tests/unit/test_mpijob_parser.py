@@ -8,6 +8,7 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.annotations import MAX_WORKERS, MIN_WORKERS, ON_WORKER_FAILURE
 from ringleader.kubernetes.mpijob.model import (
     CleanPodPolicy,
     LauncherCreationPolicy,
@@ -20,8 +21,7 @@ from ringleader.kubernetes.mpijob.model import (
     Spec,
     WorkerSpec,
 )
-from ringleader.kubernetes.mpijob.parser import check, read, request
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import check, read, request, write
 from ringleader.kubernetes.mpijob.yaml_text import documents
 
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "image"}]}}
@@ -43,6 +43,8 @@ POLICY = ("spec", "runPolicy")
 GANG = (*POLICY, "schedulingPolicy")
 LAUNCHER = ("spec", "mpiReplicaSpecs", "Launcher")
 WORKER = ("spec", "mpiReplicaSpecs", "Worker")
+NOTES = ("metadata", "annotations")
+MIN, MAX = f"metadata.annotations[{MIN_WORKERS}]", f"metadata.annotations[{MAX_WORKERS}]"
 
 
 def changed(*edits):
@@ -118,6 +120,17 @@ RULES = [
      "ssh"),
     (("metadata", "annotations"), {"ringleader/spwan": ""}, "metadata.annotations[ringleader/spwan]",
      "spawn?"),
+    (("metadata", "labels"), {1: "a"}, "metadata.labels", "is the number 1, text is needed | put it in"),
+    (NOTES, {MIN_WORKERS: "0"}, MIN, "'0' is not a number of workers"),
+    (NOTES, {MIN_WORKERS: "two"}, MIN, "'two' is not a number of workers"),
+    (NOTES, {MAX_WORKERS: "3"}, MAX, "needs ringleader/min-workers too"),
+    (NOTES, {MIN_WORKERS: "3", MAX_WORKERS: "2"}, MIN, "3 is above ringleader/max-workers, 2"),
+    (NOTES, {MIN_WORKERS: "4"}, MIN, "4 is above the job's 3 workers"),
+    (NOTES, {MIN_WORKERS: "1", MAX_WORKERS: "2"}, MAX, "2 is below the job's 3 workers"),
+    (NOTES, {MIN_WORKERS: "2", ON_WORKER_FAILURE: "restart"}, f"metadata.annotations[{ON_WORKER_FAILURE}]",
+     "restart starts the whole job"),
+    (("status", "conditions"), [{"type": "Created", "status": "True"}, {"type": 5, "status": "True"}],
+     "status.conditions[1].type", "text is needed"),
     (("metadata",), GONE, "metadata", "missing"),
     (("apiVersion",), "kubeflow.org/v3", "apiVersion", "unknown"),
     (("apiVersion",), GONE, "apiVersion", "missing"),
@@ -128,9 +141,9 @@ RULES = [
     (("spec",), GONE, "spec", "missing"),
     ((*SPEC, "mpiReplicaSpecs"), GONE, "spec.mpiReplicaSpecs", "missing"),
     ((*SPEC, "slotsPerWorker"), -1, "spec.slotsPerWorker", "-1, must be at least 0"),
-    ((*SPEC, "slotsPerWorker"), "2", "spec.slotsPerWorker", "a whole number is needed"),
-    ((*SPEC, "slotsPerWorker"), 1.5, "spec.slotsPerWorker", "the number 1.5, a whole number"),
-    ((*SPEC, "slotsPerWorker"), True, "spec.slotsPerWorker", "true, a whole number"),
+    ((*SPEC, "slotsPerWorker"), "2", "spec.slotsPerWorker", "an integer is needed"),
+    ((*SPEC, "slotsPerWorker"), 1.5, "spec.slotsPerWorker", "the number 1.5, an integer"),
+    ((*SPEC, "slotsPerWorker"), True, "spec.slotsPerWorker", "true, an integer"),
     ((*SPEC, "slotsPerWorker"), 2**31, "spec.slotsPerWorker", "32 bits"),
     ((*SPEC, "slotPerWorker"), 1, "spec.slotPerWorker", "did you mean slotsPerWorker?"),
     ((*SPEC, "runLauncherAsWorker"), "true", "spec.runLauncherAsWorker", "true or false is needed"),
@@ -155,9 +168,10 @@ RULES = [
     ((*POLICY, "managedBy"), "", "spec.runPolicy.managedBy", "not supported"),
     ((*GANG, "minAvailable"), -1, "spec.runPolicy.schedulingPolicy.minAvailable", "at least 0"),
     ((*GANG, "scheduleTimeoutSeconds"), "1", "spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds",
-     "whole"),
+     "an integer"),
     ((*GANG, "minResources"), {"cpu": "much"}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", "500m"),
     ((*GANG, "minResources"), {"cpu": 0.5}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", '"0.5"'),
+    ((*GANG, "minResources"), {"cpu": []}, "spec.runPolicy.schedulingPolicy.minResources[cpu]", "such as 4"),
     (LAUNCHER, GONE, "spec.mpiReplicaSpecs[Launcher]", "missing"),
     ((*SPEC, "mpiReplicaSpecs", "worker"), {}, "spec.mpiReplicaSpecs[worker]", "did you mean Worker?"),
     ((*SPEC, "mpiReplicaSpecs", "Master"), {}, "spec.mpiReplicaSpecs[Master]",
@@ -184,7 +198,7 @@ POD_RULES = [
     ({"spec": []}, f"{POD}.spec", "a list, fields are needed"),
     ({**TEMPLATE, "metadata": []}, f"{POD}.metadata", "fields are needed"),
     ({**TEMPLATE, "metadata": {"labels": {"a": 1}}}, f"{POD}.metadata.labels[a]", "text is needed"),
-    ({**TEMPLATE, "spce": {}}, f"{POD}.spce", "did you mean spec?"),
+    ({**TEMPLATE, "spce": {}}, f"{POD}.spce", "unknown field | did you mean spec?"),
     ({"spec": {**TEMPLATE["spec"], "volumes": [{"name": "data"}, {"name": "ssh-auth"}]}},
      f"{POD}.spec.volumes[1].name", "the controller adds"),
 ]  # fmt: skip
@@ -222,6 +236,7 @@ def test_the_longest_name_that_fits():
     )
     thousands = [(("metadata", "name"), "a" * 54), ((*WORKER, "replicas"), 11)]
     assert "shorten it by 1" in faults(changed(*thousands))["metadata.name"]
+    assert read(changed((("metadata", "namespace"), "a" * 63))).metadata.namespace == "a" * 63
 
 
 def test_a_generated_name_counts_with_what_the_server_adds():

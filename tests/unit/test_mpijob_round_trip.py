@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from ringleader.kubernetes.mpijob.field_schema import JsonContent, field_schemas
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import read
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.yaml_text import documents, text_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(

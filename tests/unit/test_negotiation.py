@@ -267,7 +267,7 @@ def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Sig
 
 
 def test_standing_still_begins_anew_with_each_operation_that_a_rank_asks_for() -> None:
-    """A slow script that goes on in another thread is no deadlock."""
+    """A slow script that continues in another thread is no deadlock."""
     now, said = 0.0, []
 
     def exchange(mine: bytes) -> list[bytes]:

@@ -28,13 +28,29 @@ OLD = [
     ("image lock", ("--output", "f"), "output", "f"),
     ("operator run", ("--threadiness", "3"), "parallel_jobs", 3),
     ("operator run", ("--kubeConfig", "f"), "kubeconfig", "f"),
+    ("run", ("--volume", "scratch:/s"), "mount", (({"emptyDir": {}}, {"mountPath": "/s"}),)),
+    ("run", ("--name", "a"), "job_name", "a"),
+    ("bench p2p", ("--min-bytes", "8"), "minbytes", 8),
+    ("bench p2p", ("--max-bytes", "1K"), "maxbytes", 1024),
+    ("bench p2p", ("--factor", "3"), "stepfactor", 3),
+    ("bench p2p", ("--force",), "replace", True),
+    ("bench allreduce", ("--min-bytes", "8"), "minbytes", 8),
+    ("bench allreduce", ("--max-bytes", "1K"), "maxbytes", 1024),
+    ("bench allreduce", ("--factor", "3"), "stepfactor", 3),
+    ("bench allreduce", ("--warmup-iters", "3"), "warmup_iters", 3),
+    ("doctor", ("--force",), "replace", True),
+    ("lab up", ("--name", "a", "--bind", "/a:/b"), "lab_name", "a"),
+    ("lab up", ("--bind", "/a:/b"), "mount", ("/a:/b",)),
+    ("lab exec", ("--name", "a"), "lab_name", "a"),
+    ("render compose", ("--network", "bridge"), "network_mode", "bridge"),
+    ("render compose", ("--name", "a"), "project_name", "a"),
+    ("render compose", ("--env", "A=1"), "x", ("A=1",)),
+    ("render env", ("--format", "json"), "format", "json"),
+    ("render topology", ("--format", "json"), "format", "json"),
+    ("predict", ("--format", "json"), "format", "json"),
+    ("report", ("--format", "json"), "format", "json"),
 ]
-ARGUMENTS = {
-    "run": ("x",),
-    "scale": ("x",),
-    "image lock": ("r",),
-    "operator run": (),
-}
+ARGUMENTS = {"run": ("x",), "scale": ("x",), "image lock": ("r",), "render compose": ("--image", "i")}
 
 
 def command_of(words: str) -> click.Command:
@@ -50,19 +66,54 @@ def command_of(words: str) -> click.Command:
 @pytest.mark.parametrize(("words", "argv", "name", "value"), OLD)
 def test_an_old_spelling_works(words: str, argv: tuple[str, ...], name: str, value: object) -> None:
     command = command_of(words)
-    with command.make_context(words, [*argv, *ARGUMENTS[words]]) as ctx:
+    with command.make_context(words, [*argv, *ARGUMENTS.get(words, ())]) as ctx:
         assert ctx.params[name] == value
 
 
 def test_every_hidden_spelling_is_called_above_and_in_no_help() -> None:
-    called = {(words, argv[0]) for words, argv, _, _ in OLD}
-    for words in ("run", "submit", "scale", "operator run"):
-        command = command_of(words)
-        text = full_help(click.Context(command, info_name=words))
+    called = {word for _, argv, _, _ in OLD for word in argv}
+    for words, command in leaves(ringleader, ""):
+        text = full_help(click.Context(command, info_name=words, help_option_names=["-h", "--help"]))
         for option in command.params:
-            for old in set(option.opts) - set(option.spellings) if isinstance(option, Option) else ():
-                assert not re.search(rf"{re.escape(old)}(?![\w-])", text)  # --slots is not --slots-per-host
-                assert words == "scale" or words == "submit" or (words, old) in called, (words, old)
+            for old in option.old if isinstance(option, Option) else ():
+                assert not re.search(rf"{re.escape(old)}(?![\w-])", text), (
+                    words,
+                    old,
+                )  # but --slots-per-host
+                assert old in called, (words, old)
+
+
+def test_json_is_an_option_everywhere_and_a_format_in_no_help() -> None:
+    for words, command in leaves(ringleader, ""):
+        text = full_help(click.Context(command, info_name=words, help_option_names=["-h", "--help"]))
+        assert not re.search(r"--format \S*json", text), words
+
+
+def test_a_claim_was_a_mount_of_another_form() -> None:
+    with command_of("run").make_context("run", ["--claim", "data:/data:ro", "--", "x"]) as old:
+        pass
+    with command_of("run").make_context("run", ["--mount", "claim:data:/data:ro", "--", "x"]) as new:
+        pass
+    assert old.params["claim"] == new.params["mount"] != ()
+
+
+SAME = {
+    "--name": ("bench", "scale"),
+    "--network": ("predict", "image check"),
+    "--mount": ("run", "scale", "k8s", "render", "lab up"),
+}
+"""Option that once had several meanings → the commands in which it has the one that it has now."""
+
+
+@pytest.mark.parametrize("spelling", SAME)
+def test_an_option_means_the_same_everywhere(spelling: str) -> None:
+    found = [
+        words
+        for words, command in leaves(ringleader, "")
+        for one in command.params
+        if isinstance(one, Option) and spelling in one.spellings
+    ]
+    assert found and all(words.startswith(SAME[spelling]) for words in found), found
 
 
 @pytest.mark.parametrize(
@@ -147,8 +198,9 @@ def commands_below(group: click.Group) -> Iterator[click.Command]:
 
 def test_what_writes_over_things_is_called_replace_and_force() -> None:
     options = [one for command in commands_below(ringleader) for one in command.params]
-    found = [set(one.opts) for one in options if {"--replace", "--force"} & set(one.opts)]
-    assert len(found) >= 12 and all(names == {"--replace", "--force"} for names in found)
+    found = [one for one in options if isinstance(one, Option) and {"--replace", "--force"} & set(one.opts)]
+    assert len(found) >= 12
+    assert all(one.spellings == ["--replace"] and one.old == {"--force"} for one in found)
 
 
 def test_a_json_file_takes_the_place_of_what_was_in_it(
@@ -165,3 +217,59 @@ def test_a_json_file_takes_the_place_of_what_was_in_it(
             main([*words, "--json-file", str(file)])
         assert left.value.code in (None, 0), capsys.readouterr().err
         assert isinstance(json.loads(file.read_text()), dict | list)
+
+
+OLD_KEYS = [
+    ("bench.p2p", "min-bytes", "8", "minbytes"),
+    ("bench.allreduce", "factor", "8", "stepfactor"),
+    ("run", "volume", "scratch:/s", "mount"),
+    ("run", "claim", "data:/data", "claim"),
+    ("submit", "name", "a", "job-name"),
+    ("lab.up", "name", "a", "lab-name"),
+    ("render.compose", "network", "bridge", "network-mode"),
+    ("run", "rank-filter", "0", "show-ranks"),
+    ("predict", "format", "json", "format"),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "value", "option"), OLD_KEYS)
+def test_an_old_spelling_works_in_files_and_variables(
+    table: str,
+    key: str,
+    value: str,
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "ringleader.toml").write_text(f'[{table}]\n{key} = "{value}"\n')
+    variable = f"RINGLEADER_OPT_{table}_{key}".upper().replace(".", "_").replace("-", "_")
+    for origin in (f"[{table}]", variable):
+        with pytest.raises(SystemExit):
+            main(["config", "--json"])
+        (found,) = json.loads(capsys.readouterr().out)
+        assert (found["option"], origin in found["from"]) == (option, True)
+        assert value in found["value"]
+        monkeypatch.setenv(variable, value)
+
+
+def test_a_variable_of_an_old_spelling_takes_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    words = ("submit", "-n", "1", "--image", "i", "--dry-run", "--", "x")
+    monkeypatch.setenv("RINGLEADER_OPT_SUBMIT_NAME", "older")
+    for called in (words, ("k8s", *words)):
+        with pytest.raises(SystemExit):
+            main(list(called))
+        assert "name: older\n" in capsys.readouterr().out
+    monkeypatch.setenv("RINGLEADER_OPT_K8S_SUBMIT_JOB_NAME", "newer")
+    with pytest.raises(SystemExit):
+        main(["k8s", *words])
+    assert "name: newer\n" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["k8s", "submit", "--job-name", "newest", *words[1:]])
+    assert "name: newest\n" in capsys.readouterr().out

@@ -19,7 +19,7 @@ from ringleader.render.rank_environment import Master, is_forwarded, rank_enviro
 
 @pytest.fixture(autouse=True)
 def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home and a project, with a directory below it that we stand in."""
+    """A home and a project, with a directory below it that we are in."""
     for name in list(os.environ):
         if name.startswith(("RINGLEADER_OPT_", "SLURM_", "PBS_", "LSB_", "XDG_CONFIG")):
             monkeypatch.delenv(name)
@@ -106,7 +106,7 @@ def test_everything_wrong_is_told_at_once(
     assert (code, out) == (2, "")
     told = [line for line in err.splitlines() if line.startswith("ringleader: ")]
     assert told == [
-        f"ringleader: {mine}: np: stands in no command's table",
+        f"ringleader: {mine}: np: is not in a command's table",
         f"ringleader: {file} [rum]: there is no such command",
         "ringleader: RINGLEADER_OPT_FLY_NP: names no command",
         f"ringleader: {file} [run] npp: ringleader run has no option --npp",
@@ -293,7 +293,7 @@ def test_an_option_of_two_values(
     assert code == 0 and '"600"' in out, err
     monkeypatch.setenv("RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE", "600 10")
     code, _, err = call(capsys, "run", "--dry-run", "true")
-    assert code == 2 and "600 10 is no range of seconds" in err
+    assert code == 2 and "600 10 is not a range of seconds" in err
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_faults_of_files_variables_and_words_are_reported_together(
     assert code == 2
     assert [line.partition(": ")[2] for line in err.splitlines() if line.startswith("ringleader: ")] == [
         f"{file} [run] grace: 'long' is not a number of seconds",
-        "RINGLEADER_OPT_RUN_NP: 'x' is no whole number",
+        "RINGLEADER_OPT_RUN_NP: 'x' is not an integer",
         "--timeout: 'y' is not a number of seconds",
     ]
     assert call(capsys, "run", "--bogus", "true")[2].count("[run] grace") == 1

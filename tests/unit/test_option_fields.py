@@ -56,13 +56,13 @@ def test_all_wrong_words_are_reported_at_once() -> None:
     assert [str(one) for one in faults] == [
         "--word: 'three' is unknown\n    → use one or two",
         "--seconds: 0 seconds\n    → use a number above 0",
-        "--often: 'many' is no whole number",
+        "--often: 'many' is not an integer",
     ]
     _, faults = read("--often", "10", "--seconds", "long")
     assert [fault.what for fault in faults] == ["10 times", "'long' is not a number of seconds"]
 
 
-def labelled(word: str) -> str:
+def labeled(word: str) -> str:
     if "=" not in word:
         raise WrongValueError("there is no value", word=word)
     return word
@@ -70,7 +70,7 @@ def labelled(word: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    labels: tuple[str, ...] = many("Labels.", "--label", read=labelled)
+    labels: tuple[str, ...] = many("Labels.", "--label", read=labeled)
     directory: Job = group(Job)
 
 

@@ -64,7 +64,7 @@ def test_which_ranks_measure(hosts, np, words, ranks, places):
             {"window": "0", "seconds": "nan", "memory": "tape"},
             ["--window", "--seconds", "--memory"],
         ),
-        ((), None, {"min_bytes": "x", "max_bytes": "2T", "factor": "1"}, ["-b", "-e", "-f"]),
+        ((), None, {"minbytes": "x", "maxbytes": "2T", "stepfactor": "1"}, ["-b", "-e", "-f"]),
         ((), None, {"program": "iperf"}, ["--program"]),
         ((), None, {"program": ""}, ["--program"]),
         (BARE, 2, {"program": "osu_bw"}, ["--program"]),

@@ -128,7 +128,7 @@ def test_what_a_size_takes_follows_from_a_smaller_one_and_is_never_less():
 
 
 class SimulatedSweep(PairSweep):
-    """A link of so many seconds and bytes per second; each size takes the time that it is given."""
+    """A link of this many seconds and bytes per second; each size takes the time that it is given."""
 
     def __init__(self, plan, latency, rate):
         self.now, self.latency, self.rate, self._plan = 0.0, latency, rate, plan

@@ -1,4 +1,4 @@
-"""How a launcher waits for its workers: rounds and deadlines on a clock of our own, questions on loopback."""
+"""How a launcher waits for its workers: rounds and deadlines on our own clock, questions on loopback."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_where_the_port_is_unknown_only_silence_of_all_is_passed_over(
 ) -> None:
     if goes_on:
         time, _ = wait(answers, knows_port=False)  # type: ignore[arg-type]
-        assert "going on" in time.said[-1]
+        assert "continuing" in time.said[-1]
     else:
         with pytest.raises(RefusedError):
             wait(answers, knows_port=False)  # type: ignore[arg-type]
@@ -264,7 +264,7 @@ def pod(phase: str, ready: str) -> dict[str, Any]:
         (pod("Running", "True"), Readiness.READY, "ready"),
         (pod("Running", "False"), Readiness.NO_ANSWER, "is Running, not ready"),
         ({}, Readiness.NO_ADDRESS, "is Pending, not ready"),
-        (ApiError(status=404, reason="NotFound", message="gone"), Readiness.NO_ADDRESS, "is not there yet"),
+        (ApiError(status=404, reason="NotFound", message="gone"), Readiness.NO_ADDRESS, "does not exist yet"),
         (
             ApiError(status=403, reason="Forbidden", message="no"),
             Readiness.NO_ADDRESS,
@@ -328,7 +328,7 @@ def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.01)
         process.terminate()
-        assert process.wait(60) == 143, "a handler of its own: the first process of a container has no other"
+        assert process.wait(60) == 143, "its own handler: the first process of a container has no other"
     finally:
         process.kill()
         process.wait()

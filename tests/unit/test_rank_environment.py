@@ -110,7 +110,7 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, str | None]]] = [
      STARTED_AGAIN),
     ("what our own code reads", 0, {"family": Family.MPICH}, {**OURS, UNCOUPLED: None}),
     ("ranks that exchange nothing", 0, {"asked": job(uncoupled=True)}, {UNCOUPLED: "1"}),
-    ("ranks that only meet", 0, {"asked": job(uncoupled=True, in_step=True)}, {UNCOUPLED: "in-step"}),
+    ("ranks that only synchronize", 0, {"asked": job(uncoupled=True, in_step=True)}, {UNCOUPLED: "in-step"}),
     ("a world of one for JAX", 3, {"asked": job(uncoupled=True)}, OF_JAX),
     ("threads follow the cores", 1, {}, {OMP: "2", INTRA: "2", INTER: "2", XLA: None}),
     ("the caller's threads", 1, {"caller": {OMP: "5", XLA: "9"}}, {OMP: "5", XLA: "9"}),
@@ -237,11 +237,12 @@ def test_torch_cuda_set_device_of_the_local_rank_finds_the_ranks_own_gpu(
 CARRIED = (
     "NCCL_DEBUG UCX_TLS FI_PROVIDER OMPI_MCA_btl PYTHONPATH HF_HOME TORCH_HOME TF_CPP_MIN_LOG_LEVEL "
     "OMP_PROC_BIND MKL_NUM_THREADS LANG LC_ALL PATH VIRTUAL_ENV LD_LIBRARY_PATH RINGLEADER_ANYTHING "
-    "HF_TOKENIZERS"
+    "HF_TOKENIZERS TF_CONFIG TF_GPU_ALLOCATOR TF_XLA_FLAGS TF_USE_LEGACY_KERAS"
 )
 LEFT_HERE = (
     "HOME USER HOSTNAME TMPDIR SLURM_JOB_ID SSH_AUTH_SOCK OMPI_COMM_WORLD_RANK PMIX_RANK OMPI_MCA_ess "
     "OMPI_MCA_orte_hnp_uri AWS_SECRET_ACCESS_KEY HF_TOKEN WANDB_API_KEY TF_SECRET KERAS_PASSWORD HF_hub_token"
+    " TF_CLI_CONFIG_FILE TF_VAR_region TF_LOG TF_WORKSPACE TF_PLUGIN_CACHE_DIR"
 )
 
 

@@ -16,7 +16,7 @@ Make = Callable[..., HostFacts]
 
 
 def job(np: int | None = None, hosts: int = 1, **words: object) -> Job:
-    """A job over that many hosts; what they are called stands in the facts."""
+    """A job over that many hosts; what they are called is in the facts."""
     named = tuple(Host(name=f"h{index}") for index in range(hosts))
     return Job(command=("true",), np=np, hosts=named, **words)  # type: ignore[arg-type]
 

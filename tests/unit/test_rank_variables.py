@@ -75,9 +75,9 @@ def test_words_of_the_command_line_are_taken_as_they_are() -> None:
     ("word", "what"),
     [
         ("NOT_SET", "not set here"),
-        ("=x", "no name"),
-        ("A-B=x", "no name"),
-        ("", "no name"),
+        ("=x", "not a name"),
+        ("A-B=x", "not a name"),
+        ("", "not a name"),
         ("WORLD_SIZE=4", "rank's place"),
         ("RINGLEADER_TOKEN=x", "rank's place"),
     ],

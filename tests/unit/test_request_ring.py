@@ -121,7 +121,7 @@ def test_descriptors_are_waited_for(above: int) -> None:
     first, second = os.eventfd(0), os.eventfd(0)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limits[1] < 2000:
-        pytest.skip("this process may not open so many")
+        pytest.skip("this process may not open this many")
     resource.setrlimit(resource.RLIMIT_NOFILE, (2000, limits[1]))
     try:
         high = fcntl.fcntl(second, fcntl.F_DUPFD_CLOEXEC, above)

@@ -53,7 +53,7 @@ class Listening:
 
 
 def starts(made: int, most: int) -> Any:
-    """The starts of a job, so many restarts of which were made."""
+    """The starts of a job, this many restarts of which were made."""
     listener: Any = Listening()
     found = launch_job._Starts(
         Job(command=("x",), max_restarts=most), {}, listener, launch_job.probe,

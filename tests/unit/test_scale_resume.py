@@ -83,7 +83,7 @@ def test_other_software_ends_it_before_its_numbers_are_mixed() -> None:
         ({"job": replace(ASKED.job, bind="none")}, ["was auto, is none now"]),
         ({"job": Job(command=("python", "other.py"), hosts=ASKED.job.hosts)}, ["python other.py now"]),
         ({"request": replace(REQUEST, script_digest="bb")}, ["train.py has changed since"]),
-        ({"request": replace(REQUEST, script_digest="")}, ["is not there any more"]),
+        ({"request": replace(REQUEST, script_digest="")}, ["does not exist any more"]),
         ({"request": replace(REQUEST, workdir="/x")}, ["was /w, is /x now"]),
         (
             {"job": replace(ASKED.job, hosts=(Host(name="h9", slots=2), Host(name="h2", slots=2)))},
@@ -144,7 +144,7 @@ def test_a_file_without_the_new_fields_is_read(tmp_path: Path) -> None:
         ({"baseline": "all"}, "'all' is not hosts x slots"),
         ({"global_batch": 0}, "0 samples cannot be"),
         ({"points": "twice"}, "the same size is there twice"),
-        ({"points": "negative"}, "-1.0 is no time"),
+        ({"points": "negative"}, "-1.0 is not a time"),
     ],
 )
 def test_values_that_cannot_be(change: dict[str, object], said: str) -> None:
@@ -232,10 +232,10 @@ def test_hosts_that_are_added_are_kept_for_the_next_time(
         ),
         (
             ("--threads", "abc", "--replace"),
-            ["--threads: 'abc' is no whole number", "--resume and --replace"],
+            ["--threads: 'abc' is not an integer", "--resume and --replace"],
         ),
         (("--replace",), ["--resume and --replace"]),
-        (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot go on with A=2"]),
+        (("-x", "A=2"), ["-x: the run was measured with MY_TOKEN, A=1; it cannot continue with A=2"]),
         (("-H", "h2:2,h1:2"), ["1x1: ran on h1, would run on h2 now"]),
         (("--no-uncoupled",), ["--no-uncoupled: the run was measured with it off"]),
         (("--grid", "9x2"), ["9x2 needs 9 hosts"]),

@@ -160,7 +160,7 @@ def test_step_parts_from_the_engine_or_from_differences() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (percent(0.744), "74 %"),
+        (percent(0.744), "74%"),
         (times(1.972), "1.97×"),
         (times(31.72), "31.7×"),
         (thousands(7.9534), "7.953"),
@@ -217,7 +217,7 @@ NODES = replace(
 STRONG = replace(run_of(ONE, pair(taken(150, 151, 149), taken(180, 181, 179))), strong=True, global_batch=256)
 LATER = tuple(replace(one, sitting=1) for one in taken(180, 181, 182))
 LOSSES = [
-    # 21 points are lost to coupling; exchange and waiting, 7 % of a step, are not called communication.
+    # 21 points are lost to coupling; exchange and waiting, 7% of a step, are not called communication.
     (
         run_of(
             Point(hosts=1, slots=1, samples=taken(2432, 2432, 2432)),
@@ -226,7 +226,7 @@ LOSSES = [
                 taken(4737, 4740, 4730),
             ),
         ),
-        "against uncoupled ranks 79 %: of the 23 points lost, 13 go to slower computing in step with them, "
+        "against independent ranks 79%: of the 23 points lost, 13 go to slower computing in step with them, "
         "6 to waiting for other ranks, 3 to sharing this machine and 1 to the exchange.|-communication",
     ),
     (run_of(SAME, pair(taken(150, 152, 148, step=0.01, exchange_seconds=0.001, waiting_seconds=0.0),
@@ -245,7 +245,7 @@ LOSSES = [
     ),
     (
         run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)), lab=True),
-        "8 ranks do 5.92× the work of one: 74 % efficiency; against uncoupled ranks 96 %: of the 26 points "
+        "8 ranks do 5.92× the work of one: 74% efficiency; against independent ranks 96%: of the 26 points "
         "lost, 23 go to sharing this machine and 3 to coupling the ranks.",
     ),
     (run_of(SAME, pair(taken(150, 152, 148), taken(190, 191))),
@@ -255,32 +255,32 @@ HEADLINES = [
     (run_of(Point(hosts=1, slots=1)), "Nothing was measured yet."),
     (run_of(eight(taken(700))), "one rank was not measured"),
     (run_of(ONE, eight(taken(592, 600, 604), taken(600, 601, 599))),
-     "of one: 74 % efficiency; communication costs at most 3 % (95 % interval)."),
+     "of one: 74% efficiency; communication costs at most 3% (95% interval)."),
     (run_of(ONE, eight(taken(200, 300, 590), taken(600, 601, 599))),
-     "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86 %"),
+     "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86%"),
     (run_of(ONE, eight(taken(200, 300, 590, step=0.1, **SPLIT), taken(600, 601, 599))),
-     "exchanging gradients took at most 4 % of a step, waiting for other ranks at most 20 %."),
-    (run_of(ONE, eight(taken(592), taken(600))), "99 %, from a single repetition"),
-    (run_of(ONE, eight(taken(592, 596, 588))), "Uncoupled ranks were not measured"),
+     "exchanging gradients took at most 4% of a step, waiting for other ranks at most 20%."),
+    (run_of(ONE, eight(taken(592), taken(600))), "99%, from a single repetition"),
+    (run_of(ONE, eight(taken(592, 596, 588))), "Independent ranks were not measured"),
     (run_of(ONE, eight(taken(640, 641, 642), taken(600, 601, 602))), "communication costs nothing here"),
     (run_of(ONE, eight(taken(592, 596, 588), taken(800, 808, 792))),
      "of the 26 points lost, 26 go to coupling the ranks"),
-    (NODES, "16 ranks do 1.88× the work of one host of 8 ranks: 94 % efficiency."),
+    (NODES, "16 ranks do 1.88× the work of one host of 8 ranks: 94% efficiency."),
     (replace(NODES, points=NODES.points[: 1]),
      "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured."),
     (replace(NODES, baseline="2x4"), "2 hosts of 4 ranks each were not measured"),
     (
         STRONG,
-        "2 ranks do the same work 1.50× as fast as one: 75 % efficiency (strong scaling); against uncoupled "
-        "ranks 83 %: of the 25 points lost, |sharing this machine and smaller batches"
+        "2 ranks do the same work 1.50× as fast as one: 75% efficiency (strong scaling); against independent "
+        "ranks 83%: of the 25 points lost, |sharing this machine and smaller batches"
         "|each rank's smaller batch",
     ),
 ]  # fmt: skip
 LIMITS = [
     (run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))),
-     "no difference shows beyond the spread (95 % interval 90 % to 108 %)"),
+     "no difference shows beyond the spread (95% interval 90% to 108%)"),
     (run_of(ONE, CROWDED, hosts=CORES, lab=True),
-     "They have 2 cores between them, which alone leaves about 25 %."),
+     "They have 2 cores between them, which alone leaves about 25%."),
     (
         run_of(ONE, CROWDED, hosts=tuple(replace(host, machine="m") for host in CORES)),
         "They have 2 cores between them",
@@ -289,12 +289,12 @@ LIMITS = [
     (run_of(ONE, CROWDED, hosts=CORES), "-cores between"),
     (run_of(ONE, eight(taken(600, 601, 602), taken(640, 642, 644)), hosts=CORES, lab=True), "-cores between"),
     (run_of(ONE, eight(taken(592, 596, 588, step=0.1, **SPLIT), taken(780, 788, 772))),
-     "20.0 ms (20 %) waiting|Most of the two is waiting"),
+     "20.0 ms (20%) waiting|Most of the two is waiting"),
     (run_of(ONE, eight(taken(600, 606, 594), taken(780, 788, 772, slowest_rate=78.0))),
-     "Balance: left alone, the slowest rank does 81 %"),
+     "Balance: left alone, the slowest rank does 81%"),
     (run_of(ONE, pair(taken(198, 200, 196)), eight(taken(592, 596, 588))),
-     "Where: the largest fall is from 1x2 to 4x2, 99 % to 74 %"),
-    (run_of(ONE, eight(taken(900, 909, 891))), "Efficiency is above 100 %"),
+     "Where: the largest fall is from 1x2 to 4x2, 99% to 74%"),
+    (run_of(ONE, eight(taken(900, 909, 891))), "Efficiency is above 100%"),
     (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(149, 153, 150, name="1x4")),
      "Rate: from 1x2 to 1x4 no gain shows ("),
     (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(120, 121, 119, name="1x4")),
@@ -307,18 +307,18 @@ LIMITS = [
     (run_of(ONE, pair(taken(140, 141, 139), taken(190, 191, 189))), "-In step"),
     (
         meeting(171, 172, 170),
-        "In step: |do 90 % of what uncoupled ones do: no transport wins that back"
-        "|Coupled ranks do 82 % of that",
+        "In step: |do 90% of what independent ones do: no transport wins that back"
+        "|Coupled ranks do 82% of that",
     ),
-    (meeting(190, 191, 188), "no difference shows beyond the spread|Coupled ranks do 74 % of that"),
-    (meeting(140, 142, 139), "do 74 % of what uncoupled ones do|Between them and coupled ranks no diff"),
+    (meeting(190, 191, 188), "no difference shows beyond the spread|Coupled ranks do 74% of that"),
+    (meeting(140, 142, 139), "do 74% of what independent ones do|Between them and coupled ranks no diff"),
     (meeting(171), "In step: |measured once: no claim"),
 ]  # fmt: skip
 CAUTIONS = [
     (replace(run_of(ONE), failure="4x2 coupled: rank 1"), "The run ended early (4x2 coupled: rank 1)"),
     (run_of(ONE, repeats=5), "The run is not complete"),
     (run_of(Point(hosts=1, slots=1, samples=taken(100)), repeats=1), "One repetition"),
-    (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40 %)"),
+    (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40%)"),
     (odd(2, source="total", heard=1), "Not every rank told its rate"),
     (odd(heard=1, seconds=0.3), "measured over 300 ms only"),
     (odd(heard=1, together=False), "At 1x1 the ranks of a run hardly trained at the same time"),

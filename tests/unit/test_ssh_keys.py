@@ -12,7 +12,7 @@ from tests.mpijobs import mpijob
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import ssh_secret
-from ringleader.kubernetes.objects.ssh_keys import TYPES, generate
+from ringleader.kubernetes.objects.ssh_secret import TYPES, generate
 
 WORKERS = ("train-worker-*",)
 

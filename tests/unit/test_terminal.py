@@ -86,7 +86,10 @@ def test_progress_is_for_terminals_and_gives_way_to_lines() -> None:
     terminal.progress("")
     assert out.getvalue() == b"[0] hello\n"
     assert err.getvalue() == (
-        b"ringleader: 3 of 4 hosts reached" + CLEAR + b"ringleader: 4 of 4 hosts reached" + CLEAR
+        b"ringleader: [===============     ] 3 of 4 hosts reached"
+        + CLEAR
+        + b"ringleader: [====================] 4 of 4 hosts reached"
+        + CLEAR
     )
     plain, _, silent = screen()
     plain.progress("3 of 4 hosts reached")

@@ -1,4 +1,4 @@
-"""The timeline: phases lie in each other, the file reads as a trace at every moment."""
+"""The timeline: phases are nested, the file reads as a trace at every moment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def work(name: str | None, serial: int = 0, kind: str = "allreduce") -> Work:
 def spans_of(events: list[dict[str, Any]]) -> dict[int, list[tuple[str, float, float]]]:
     """Return name, begin and end per lane; asserts what readers of the format rely on.
 
-    On one lane any two spans lie in each other or apart; a ``B`` is closed by the ``E`` of its name.
+    On one lane any two spans are nested or disjoint; a ``B`` is closed by the ``E`` of its name.
     """
     trace: dict[int, list[tuple[str, float, float]]] = defaultdict(list)
     stacks: dict[int, list[tuple[str, float]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Counters of interfaces and RDMA ports, read below a root of our own."""
+"""Counters of interfaces and RDMA ports, read below our own root."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TestDriverStatistics:
         assert traffic_counters.driver_statistics("eth0", self.answering(["a"], [1, 2], told=2)) == {}
 
     def test_of_the_kernel_itself(self) -> None:
-        # The loopback has none, and what is not there has none either.
+        # The loopback has none, and what does not exist has none either.
         for name in ("lo", "no-such-0", "a name that is too long"):
             assert traffic_counters.driver_statistics(name) == {}
 

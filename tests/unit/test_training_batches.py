@@ -49,8 +49,8 @@ def test_ranks_take_turns_at_mnists_samples(tmp_path, name):
         (b"", idx(np.zeros(1, np.uint8)), "is not an idx file"),
         (idx(np.zeros((2, 28, 28), np.uint8))[:-1], idx(np.zeros(2, np.uint8)), "1567 bytes for"),
         (idx(np.zeros((2, 20, 20), np.uint8)), idx(np.zeros(2, np.uint8)), "MNIST's are bytes"),
-        (idx(np.zeros((2, 28, 28), np.uint8)), idx(np.zeros(3, np.uint8)), "is no label for each of 2"),
-        (idx(np.zeros((0, 28, 28), np.uint8)), idx(np.zeros(0, np.uint8)), "is no label for each of 0"),
+        (idx(np.zeros((2, 28, 28), np.uint8)), idx(np.zeros(3, np.uint8)), "is not one label for each of 2"),
+        (idx(np.zeros((0, 28, 28), np.uint8)), idx(np.zeros(0, np.uint8)), "is not one label for each of 0"),
     ],
 )
 def test_broken_files_are_named(tmp_path, images, labels, said):
@@ -74,9 +74,9 @@ def test_a_broken_npz_is_named(tmp_path):
 
 def test_pictures_are_read_ahead_and_a_broken_one_is_named(tmp_path):
     image = pytest.importorskip("PIL.Image")
-    for name, colour in (("ant", 0), ("bee", 255)):
+    for name, color in (("ant", 0), ("bee", 255)):
         (tmp_path / name).mkdir()
-        image.new("RGB", (50, 40), (colour,) * 3).save(tmp_path / name / "1.png")
+        image.new("RGB", (50, 40), (color,) * 3).save(tmp_path / name / "1.png")
     plan = TrainingPlan(model="resnet18", batch=2, image_size=32, num_classes=2, data=str(tmp_path))
     batches = open_batches(plan, 0, 1, CPU)
     for step in (0, 1, 0):
@@ -108,7 +108,7 @@ def test_models_take_their_synthetic_batches(plan, parameters):
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
     first, second = (open_batches(plan, rank, 2, CPU).of(0) for rank in (0, 1))
-    assert not torch.equal(first[0], second[0]), "each rank has samples of its own"
+    assert not torch.equal(first[0], second[0]), "each rank has its own samples"
     loss = loss_of(model(first[0]), first[1])
     loss.backward()
     assert loss.isfinite() and all(p.grad is not None for p in model.parameters())

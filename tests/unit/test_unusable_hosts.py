@@ -66,7 +66,7 @@ def failure(stderr: str = "", **values: object) -> Failure:
             "others can read it",
             "chmod 600 /home/alice/.ssh/id_ed25519",
         ),
-        ("/x/config: line 3: Bad configuration option: prot", "ssh cannot use its configuration", "mend"),
+        ("/x/config: line 3: Bad configuration option: prot", "ssh cannot use its configuration", "repair"),
         ("Unable to negotiate with 10.0.0.3: no matching host key type found.", "no algorithm in common",
          "update"),
         ("something new", "ssh failed: something new", "try: ssh -p 2222 h3 true"),
@@ -115,7 +115,7 @@ def test_whom_ssh_means_behind_a_jump_host(stderr, what, hint):
 
 def test_what_a_host_without_our_python_is_told():
     found = explain(failure(exit_code=127, pythons_there="/usr/bin/python3 Python 3.9.2\n"))
-    assert found.what == ("/opt/py/bin/python is not there; found there: /usr/bin/python3 Python 3.9.2")
+    assert found.what == ("/opt/py/bin/python does not exist; found there: /usr/bin/python3 Python 3.9.2")
     assert "no other Python" in explain(failure(exit_code=127)).what
     assert "may not be started" in explain(failure(exit_code=126)).what
     assert "within 30 s" in explain(failure(timed_out=True, deadline=30.0, exit_code=-1)).what
@@ -188,12 +188,12 @@ def test_hosts_have_more_time_where_the_start_has():
         ({"agent": ""}, "Ringleader is not installed there"),
         ({"ringleader_version": "0.9"}, "Ringleader is 0.9 there, 1.0 here"),
         ({"ringleader_checksum": "d"}, "another build of 1.0"),
-        ({"mpirun": "", "mpi_version": ""}, "the MPI is not there: no /opt/mpi/bin/mpirun"),
+        ({"mpirun": "", "mpi_version": ""}, "the MPI does not exist: no /opt/mpi/bin/mpirun"),
         ({"mpi_version": "5.0.8"}, "/opt/mpi/bin/mpirun is version 5.0.8 there, 5.0.11 here"),
-        ({"script": ""}, "the script is not there (train.py in /w)"),
+        ({"script": ""}, "the script does not exist (train.py in /w)"),
         ({"script": "b" * 64}, "SHA-256 bbbbbbbbbbbb… there, aaaaaaaaaaaa… here"),
-        ({"workdir": False, "script": "", "program": ""}, "the working directory /w is not there"),
-        ({"program": ""}, "the program python is not there"),
+        ({"workdir": False, "script": "", "program": ""}, "the working directory /w does not exist"),
+        ({"program": ""}, "the program python does not exist"),
         ({"names": {"h9": ()}}, "the name h9 does not resolve there"),
         ({"names": {"h1": ()}}, None),
         ({"names": {"head": ()}}, None),
@@ -260,7 +260,7 @@ def test_a_port_that_is_taken_where_rank_0_goes():
 def test_interfaces():
     job = dataclasses.replace(JOB, network_interface="eth0, eth1,ib0")
     found = [fault.what for fault in faults_of(job, (report("h1"),), OURS)]
-    assert found == ["network interface eth1 has no address", "network interface ib0 is not there"]
+    assert found == ["network interface eth1 has no address", "network interface ib0 does not exist"]
 
 
 def test_with_another_interpreter_the_first_host_sets_the_version():
@@ -363,7 +363,7 @@ HERE = own_names("head", {"eth0": ["10.0.0.7"], "lo": ["127.0.0.1", "::1"]})
         ("", 22, ""),
     ],
 )
-def test_an_ssh_port_is_honoured(names: str, port: int | None, over_ssh: str) -> None:
+def test_an_ssh_port_is_honored(names: str, port: int | None, over_ssh: str) -> None:
     job = Job(command=("x",), hosts=tuple(Host(name=name) for name in names.split()), ssh=Ssh(port=port))
     assert " ".join(host.name for host in reached_by_ssh(job, HERE)) == over_ssh
 
@@ -396,7 +396,7 @@ def test_a_script_and_an_interpreter_that_are_missing_are_named() -> None:
     job = Job(command=("python", "a.py"), workdir="/w")
     found = faults_of(job, (report("h1", unreadable="is a directory"),), OURS)
     assert [fault.what for fault in found] == ["the script is a directory (a.py in /w)"]
-    bad, why = dataclasses.replace(job, command=("./a",)), "its first line names /x, which is not there"
+    bad, why = dataclasses.replace(job, command=("./a",)), "its first line names /x, which does not exist"
     found = faults_of(bad, (report("h1", unstartable=why),), OURS)
     assert f"./a cannot be started there: {why}" in found[0].what
 

@@ -141,7 +141,7 @@ def test_more_ranks_than_processors(ranks: list[RankProcessors], too_many: bool)
 
 @given(some.lists(some.frozensets(some.integers(0, 4), min_size=1), min_size=1, max_size=5))
 def test_ranks_for_which_there_is_a_place_each_are_not_too_many(sets: list[frozenset[int]]) -> None:
-    """What is said to be too many cannot be matched: no rank gets a CPU of its own."""
+    """What is said to be too many cannot be matched: no rank gets its own CPU."""
 
     def matched(rest: list[frozenset[int]], taken: frozenset[int]) -> bool:
         return not rest or any(matched(rest[1:], taken | {cpu}) for cpu in rest[0] - taken)

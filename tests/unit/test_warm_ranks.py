@@ -36,7 +36,7 @@ numbers = count(1)
 
 
 def both(launcher: Launcher, directory: Path, *argv: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How a command ends as a process of its own, and as a warm rank."""
+    """How a command ends as its own process, and as a warm rank."""
     env = {"PYTHONUNBUFFERED": "1", "COLUMNS": "80"}
     fresh = subprocess.run(
         (sys.executable, *argv),
@@ -210,8 +210,11 @@ def test_stacks_are_printed_on_sigquit(launcher: Launcher, tmp_path: Path) -> No
     rank = launcher.start(next(numbers), "script.py", cwd=str(tmp_path))
     launcher.wait(lambda: rank.stdout, "its line")
     launcher.tell(rank, do="stacks")
-    launcher.wait(lambda: b"in here" in rank.stderr, "its stack")
+    launcher.wait(lambda: rank.words("stacks"), "its stack")
     stacks = rank.words("stacks")
-    assert stacks is not None and stacks["printed"] == 1
+    assert (
+        stacks is not None and len(stacks["pythons"]) == 1 and stacks["mute"] == [] and stacks["asked"] == 0
+    )
+    assert "in here" in stacks["pythons"][0]["text"] and b"in here" not in rank.stderr
     launcher.tell(rank, do="stop", grace=60.0)
     assert launcher.finish(rank)["signal"] == signal.SIGTERM

@@ -20,7 +20,7 @@ from ringleader.engine.process_lifecycle import PROCESS
 
 
 def _array(array: Array) -> Any:
-    """Return what the engine takes; another framework's session (`begin_session`) has arrays of its own."""
+    """Return what the engine takes; another framework's session (`begin_session`) has its own arrays."""
     return PROCESS.get().kernels.from_numpy(array)
 
 

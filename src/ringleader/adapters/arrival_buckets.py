@@ -1,6 +1,6 @@
 """Which operations of a session go to the other ranks together. Pure.
 
-A session's executor hands over one tensor at a time, in an order of its own on every rank. Ranks meet cheaply
+A session's executor hands over one tensor at a time, in its own order on every rank. Ranks meet cheaply
 when they bring the same operations, so those that come in every step are kept back until all of a bucket are
 there. What is in a bucket is learned:
 
@@ -8,7 +8,7 @@ there. What is in a bucket is learned:
 - What came between two arrivals of one name is a cycle, as a training's step is; after the first, all of it
   is one bucket.
 - In the third cycle rank 0 tells its order to all (`BucketPlanner.agreement_due`), which then cut their
-  buckets alike, by bytes in the order in which rank 0's backward brings them: the exchange of one goes on
+  buckets alike, by bytes in the order in which rank 0's backward brings them: the exchange of one continues
   while backward computes the next.
 
 A bucket that is not completed in time goes as it is, so that a wrong guess costs one silence and is never an
@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 STRANGER_SECONDS = 0.005
-"""An operation that is in no bucket waits so long after the last arrival."""
+"""An operation that is in no bucket waits this long after the last arrival."""
 SHORTEST_PATIENCE = 0.05
-"""A bucket waits at least so long after the last arrival for what is missing."""
+"""A bucket waits at least this long after the last arrival for what is missing."""
 LONGEST_PATIENCE = 1.0
-"""And at most so long."""
+"""And at most this long."""
 GAPS = 4.0
 """Between these limits: so many times the longest pause that there was within it."""
 MISSES = 2.0
-"""A bucket that was not completed so often is split."""
+"""A bucket that was not completed this often is split."""
 FORGIVEN = 0.25
 """So much of a miss is made good by a round in time."""
 BUCKET_BYTES = 8 << 20
@@ -39,7 +39,7 @@ BUCKET_BYTES = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """Where an operation stands in rank 0's order."""
+    """Where an operation is in rank 0's order."""
 
     cycle: int
     """Number of the cycle, from 1; 0: rank 0 had nothing to tell. Operations of one cycle belong together."""
@@ -99,7 +99,7 @@ class BucketPlanner:
         self._ripe: dict[int, list[_Bucket]] = {}
         """Cycles of which a bucket was completed since the last look."""
         self._cycle: set[str] = set()
-        """Names of the cycle that goes on."""
+        """Names of the cycle that continues."""
         self.cycle_number = 1
         """It grows with every cycle, as with a training's steps."""
         self._bucket_of: dict[str, _Bucket] = {}
@@ -172,7 +172,7 @@ class BucketPlanner:
         return min(map(self._deadline, self._waiting), default=None)
 
     def agreement_due(self, name: str) -> Position | None:
-        """Count that an operation was sent; return its position if ranks are to be told it with that one.
+        """Count that an operation was sent; return its position if that goes to the ranks with it.
 
         Ranks count alike, as they did the operation as often. It is the 3rd, 30th, 300th time and so on: the
         first cycle is like no later one, and what a training does may change.

@@ -47,7 +47,7 @@ class HorovodBasics:
         """Take the path of a module in an adapter's package.
 
         For any other it is the adapter that this process has imported, PyTorch's if there is none. What
-        names a compiled library there counts for nothing: nothing is compiled here.
+        names a compiled library there is ignored: nothing is compiled here.
         """
         self._framework = PurePath(pkg_path).parent.name
 

@@ -1,4 +1,4 @@
-"""How the bytes of a commit lie in memory: arrays first, then a head that says what they are. Pure.
+"""How the bytes of a commit are laid out in memory: arrays first, then a head that says what they are. Pure.
 
 `commits` writes and reads them together with the other ranks.
 
@@ -146,7 +146,7 @@ def take_apart(name: str, captured: Captured, codec: ArrayCodec) -> Part:
         kind = f"{type(captured.value).__module__}.{type(captured.value).__qualname__}"
         raise UnpicklableError(
             f"{name!r} of the state ({kind}) cannot be pickled: {type(error).__name__}: {error}. Keep in the "
-            "state what training needs to go on, and make the rest again."
+            "state what training needs to continue, and make the rest again."
         ) from error
     part.outline = file.getvalue()
     return part
@@ -205,7 +205,7 @@ def next_pieces(
     """Return pieces of arrays of these sizes, taken one after the other, from their byte ``start`` on.
 
     A piece is the number of an array, from where and to where in it: multiples of 8, or its end. There are at
-    most so many arrays with together about so many bytes. Also return the byte after the last one.
+    most this many arrays with together about this many bytes. Also return the byte after the last one.
     """
     pieces: list[tuple[int, int, int]] = []
     position, stop = 0, start + most_bytes
@@ -260,7 +260,7 @@ class Content:
         return put_together(outline, [codec.make(spec, memory, copy=copy) for spec, memory in arrays])
 
     def own(self, name: str, rank: int) -> Any:
-        """Return what a rank had of its own in a part, None where there is nothing."""
+        """Return what one rank alone had in a part, None where there is nothing."""
         if rank >= len(self.per_rank) or name not in self.per_rank[rank]:
             return None
         return cloudpickle.loads(self.per_rank[rank][name])

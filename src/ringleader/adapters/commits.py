@@ -1,6 +1,6 @@
 """Commits of a state: written together by all ranks, read again, and told to ranks that do not hold them.
 
-`commit_layout` is how they lie in memory, `elastic` the states.
+`commit_layout` is how they are laid out in memory, `elastic` the states.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ringleader.agents.elastic.commit_memory import CommitMemory
 
 CHECKED_BYTES, CHECKED_ARRAYS = 4 << 20, 32
-"""So much of the state, of so many arrays, is held against the other ranks' at each commit, in turn."""
+"""So much of the state, of this many arrays, is compared with the other ranks' at each commit, in turn."""
 CHECKED_WHOLE = 2
 """Commits of a generation in which all of it is: the first may be of what all have just taken over."""
 CHUNK_BYTES = 64 << 20
@@ -109,7 +109,7 @@ class Received:
 
 
 Told = tuple[tuple[Any, ...], int, int]
-"""What rank 0 tells of an array: what it is, its length in bytes, its checksum."""
+"""What rank 0 sends about an array: what it is, its length in bytes, its checksum."""
 
 
 def _told(parts: Sequence[Part], *, sums: bool) -> tuple[list[tuple[str, bytes, int]], list[Told]]:
@@ -175,7 +175,7 @@ class Commits:
         """What there was at the last commit, and its checksum."""
 
     def join(self, memory: CommitMemory | ProcessCommits, peers: CommitPeers) -> None:
-        """Go on with these ranks, and commits in memory of the host."""
+        """Continue with these ranks, and commits in memory of the host."""
         if isinstance(self.memory, ProcessCommits):  # numbers of this process's own mean nothing there
             self.number = 0
         self.memory, self.peers = memory, peers

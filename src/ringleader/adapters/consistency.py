@@ -2,7 +2,7 @@
 
 A checksum is that of commits (`commit_layout.checksum_of`): a change of one bit changes it, and other values
 have the same one with a probability of about 2^-62. Checks are counted in exchanges, in which all ranks take
-part: a step that one rank skips moves nothing. N follows from what a check takes: at most 0.1 % of a step.
+part: a step that one rank skips moves nothing. N follows from what a check takes: at most 0.1% of a step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FIRST = 3
 FEWEST = 16
 """At least this many exchanges from one check to the next."""
 MOST_COST = 0.0005
-"""The part of a step that the shortest check may cost: most take longer, and at most 0.1 % is promised."""
+"""The part of a step that the shortest check may cost: most take longer, and at most 0.1% is promised."""
 NEVER = sys.maxsize
 SHOWN = 5
 """Parameters that are named."""

@@ -59,7 +59,7 @@ class HostMessages(queue.Queue[tuple[int, int]]):
     def empty(self) -> bool:
         """Return whether there is none; while the launcher prepares one, it is waited for.
 
-        The launcher tells of hosts when ranks can go on with them at once. A script that has to know now
+        The launcher reports hosts when ranks can continue with them at once. A script that has to know now
         whether hosts have changed, as few do, gets the answer that Horovod would give.
         """
         until = time.monotonic() + PREPARED_SECONDS
@@ -82,7 +82,7 @@ class HostMessages(queue.Queue[tuple[int, int]]):
 
 
 class State:
-    """What training needs to go on after the ranks have changed."""
+    """What training needs to continue after the ranks have changed."""
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
         """``bcast_object`` gives all ranks an object of rank 0, ``get_rank`` is the number of this one."""
@@ -98,7 +98,7 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """Have functions called whenever ranks were added, replaced or removed, before training goes on.
+        """Have functions called whenever ranks were added, replaced or removed, before training continues.
 
         For what depends on the number of ranks, such as the learning rate.
         """
@@ -112,13 +112,13 @@ class State:
             callback()
 
     def on_hosts_updated(self, timestamp: int, update_res: int) -> None:
-        """Note an update of the hosts; for programs that tell of it themselves."""
+        """Note an update of the hosts; for programs that report it themselves."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
         """Keep the state as it is now, and raise `HostsUpdatedInterrupt` where hosts have come or go.
 
-        Collective. After a failure training goes on from here.
+        Collective. After a failure training continues from here.
         """
         self._agreed = None
         self.save()
@@ -169,13 +169,13 @@ class State:
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Fit the state to the ranks as they are now; it is synchronised after that."""
+        """Fit the state to the ranks as they are now; it is synchronized after that."""
 
     def before_reset(self) -> None:
         """Gather what ranks have divided among them, while all of them are there. Collective."""
 
     def join(self, member: Membership, *, restores: bool, fresh: bool) -> None:
-        """Go on in a generation: from its commit where this rank ``restores``, else from the state as it is.
+        """Continue in a generation: from its commit if this rank ``restores``, else from the present state.
 
         ``fresh``: this process has just started.
         """
@@ -186,7 +186,7 @@ class State:
 class ObjectState(State):
     """A state of Python objects, which are attributes of it under the names they are given by.
 
-    A commit keeps them pickled. In an elastic job it lies in memory of the host, which outlives the rank.
+    A commit keeps them pickled. In an elastic job it is in memory of the host, which outlives the rank.
     """
 
     _codec = ArrayCodec()
@@ -203,7 +203,7 @@ class ObjectState(State):
         self._taken_over: int | None = None
         """The newest commit of any rank, while all commit what they have just taken over from rank 0."""
         self._restores: int | None = None
-        """Number of the commit that all ranks go on from, while a generation begins."""
+        """Number of the commit that all ranks continue from, while a generation begins."""
         for name, value in kwargs.items():
             setattr(self, name, value)
         super().__init__(bcast_object=bcast_object, get_rank=get_rank)
@@ -226,7 +226,7 @@ class ObjectState(State):
         """Take over what was this rank's own in a commit."""
 
     def reads_in_place(self, name: str) -> bool:
-        """Return whether `load` copies the arrays of a value, so that they may lie in the commit."""
+        """Return whether `load` copies the arrays of a value, so that they may be in the commit."""
         return False
 
     def save(self) -> None:
@@ -303,14 +303,14 @@ class ObjectState(State):
             self._restores = None
 
     def _require(self, number: int) -> None:
-        """Raise `CommitError` where all are to go on from a commit of which rank 0, this one, has nothing.
+        """Raise `CommitError` where all are to continue from a commit of which rank 0, this one, has nothing.
 
         What it has is a step that was not finished, or a script's beginning.
         """
         held = self._commits.memory.held() if number and self._commits.peers.rank == 0 else (number,)
         if number not in held:
             holds = ", ".join(map(str, sorted(held))) or "none"
-            raise CommitError(f"rank 0 is to go on from commit {number}, but its host holds {holds}")
+            raise CommitError(f"rank 0 is to continue from commit {number}, but its host holds {holds}")
 
 
 class Entry(Enum):
@@ -328,7 +328,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
     """Return a function that calls ``func(state, …)`` anew whenever ranks are lost, replaced or added.
 
     In between this rank leaves the others and joins them as they are now (``reset`` does it another way), and
-    the state is restored and synchronised as needed. It is restored after joining: nobody writes into memory
+    the state is restored and synchronized as needed. It is restored after joining: nobody writes into memory
     that the ranks shared any more, and all know which commit they have in common. In a job that is not
     elastic a failure is passed on.
     """
@@ -362,7 +362,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None] | None = None) ->
 
 
 def _join(state: State, entry: Entry, *, skip_sync: bool) -> bool:
-    """Agree with the others of a generation what to go on from, and restore the state where that is a commit.
+    """Agree with the others of a generation what to continue from; restore the state if it is a commit.
 
     Return whether nobody needs a `sync`.
     """

@@ -33,6 +33,6 @@ def check_framework(module: str, title: str, cure: str, *, least: str = "") -> N
 
 
 def too_old(found: str, least: str) -> bool:
-    """Return whether a version is below another; what is no version is not. Pure."""
+    """Return whether a version is below another; what is not a version never is. Pure."""
     numbers = [[int(part) for part in re.findall(r"\d+", text)[:2]] for text in (found, least)]
     return bool(numbers[0]) and numbers[0] < numbers[1]

@@ -35,7 +35,7 @@ class GradientSettings:
     process_set: ProcessSet = global_process_set
     """The ranks that exchange gradients."""
     passes: int = 1
-    """Gradients of so many backward passes are added up here before they are exchanged and applied."""
+    """Gradients of this many backward passes are added up here before they are exchanged and applied."""
     average_passes: bool = False
     """Whether their mean is applied, not their sum."""
     scale_local_gradients: bool = True

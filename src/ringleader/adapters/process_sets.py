@@ -52,7 +52,7 @@ global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
 
 _REGISTERED: list[ProcessSet] = []
-"""Objects of the script that stand for registered sets; they are told when these go."""
+"""Objects of the script that stand for registered sets; they are notified when these are removed."""
 _GIVEN: list[ProcessSet] = []
 """Those that `init` was given, also where none of their ranks is there."""
 _ADDED: list[ProcessSet] = []
@@ -75,7 +75,7 @@ def number_of(process_set: ProcessSet) -> int | None:
 def next_serial(process_set: ProcessSet) -> int:
     """Count an operation of a process set; the number names it where the script does not.
 
-    `TypeError` where it is no process set.
+    `TypeError` where it is not a process set.
 
     Every set counts for itself: ranks that are in different sets do not ask for the same ones. Every
     operation of every kind is counted before anything else is looked at, also one that fails then: where
@@ -99,7 +99,7 @@ def begin_operation(process_set: ProcessSet, operation: str) -> tuple[Group, int
 
 
 def count_from(serial: int, process_set_id: int = 0) -> None:
-    """Go on counting a set's operations from a number: after a join, or where a number gets a new set."""
+    """Continue counting a set's operations from a number: after a join, or where a number gets a new set."""
     COUNTED[process_set_id] = serial
 
 
@@ -235,7 +235,7 @@ def _fits(process_set: ProcessSet) -> bool:
 
 
 def renew_sets(sets: Sequence[Sequence[int]]) -> None:
-    """Register in a new session the sets of the one before it; the script's objects go on to stand for them.
+    """Register in a new session the sets of the one before it; the script's objects keep standing for them.
 
     Collective over all ranks, with the same sets.
     """

@@ -144,7 +144,7 @@ class Operation:
 
 
 def named_work(signature: Signature, name: str, array: Any, out: Any = None) -> Work:
-    """Return a work of our own: it has a name, and is not counted among a process set's."""
+    """Return our own work: it has a name, and is not counted among a process set's."""
     return Work(signature, signature_digest(signature), name=name, serial=0, array=array, out=out)
 
 

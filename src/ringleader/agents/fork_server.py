@@ -75,7 +75,7 @@ def import_all(names: list[str]) -> dict[str, str]:
     """Import modules; return ``why`` this process is not to be forked then, empty where it may be.
 
     ``module`` is the one that cannot be imported, if that is why. A private module, which only some versions
-    of its package have, is left out where it is not there.
+    of its package have, is left out where it does not exist.
     """
     import atexit
     from importlib import import_module
@@ -103,8 +103,8 @@ def _leave_modules(imported: set[str]) -> None:
     """At the end of a rank, hide from Python what was imported before the fork, so that it stays as it is.
 
     ``imported``: their names. To take modules apart writes to memory that the
-    rank shares with us, which copies it page by page, and so long the rank's slot is not free. The script's
-    own objects and modules come to their end as ever.
+    rank shares with us, which copies it page by page, and until then the rank's slot is not free. The
+    script's own objects and modules come to their end as ever.
     """
     import ctypes
 
@@ -193,7 +193,7 @@ def _fork(
 ) -> None:
     """Fork a rank agent, twice, so that it becomes the host agent's child and outlives us.
 
-    ``words`` stand in the answer; ``kept``: descriptors that it keeps.
+    ``words`` are in the answer; ``kept``: descriptors that it keeps.
     """
     server = os.getpid()
     try:
@@ -223,7 +223,7 @@ class RankForks:
 
     An agent (`fork_server_control.ForkServerClient`) sends on a Unix socket what its rank is to run, with the
     descriptors that the rank gets, and keeps the connection: ``started {pid}`` or ``not_started {why}``,
-    later ``ended {status}`` come back on it. Its end ends the rank.
+    later ``ended {status}`` return on it. Its end ends the rank.
     """
 
     def __init__(self, control: socket.socket, path: str) -> None:

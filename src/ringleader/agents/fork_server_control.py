@@ -227,7 +227,7 @@ class ForkServerProcess:
             except BlockingIOError:
                 break
             except ConnectionError:
-                break  # it has ended, which ``ended`` is told
+                break  # it has ended, which ``ended`` receives
             except OSError:  # no memory for what is long
                 self._tell_forked({"incarnation": incarnation, "environ": self._forking.pop(incarnation)})
             del self._unsent[0]
@@ -240,7 +240,7 @@ class ForkServerProcess:
                 break
             if received is None:
                 self._sock.close()
-                self._sock = None  # its end is told by the kernel
+                self._sock = None  # the kernel reports its end
                 break
             self._heard(received[0])
 

@@ -9,7 +9,7 @@ two processes, as a rank's agent is:
 
 The outer one does nothing but wait. Where the inner one is killed it inherits what that leaves behind, gives
 rank agents, which the kernel tells, time to end their ranks, and kills the rest. Where the outer one is
-killed the inner one is told, and ends everything.
+killed the inner one is notified, and ends everything.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FAILED = 1
 LONGEST_CONFIG = 64 * 1024
 PAUSE_SECONDS = 0.02
 BEFORE_US_SECONDS = LEFT_SECONDS + 4.0
-"""For the agent before us to end, where its host was left out and comes back at once."""
+"""For the agent before us to end, where its host was left out and returns at once."""
 
 
 def run(environ: Mapping[str, str]) -> int:
@@ -103,7 +103,7 @@ def _is_served(path: str) -> bool:
 
 
 def _detach() -> None:
-    """Become a session of our own, without the streams of whoever started us."""
+    """Become our own session, without the streams of whoever started us."""
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):

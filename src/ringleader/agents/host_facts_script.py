@@ -199,7 +199,7 @@ def unstartable(program: str) -> str:
     interpreter = os.fsdecode(words[0])
     if os.access(interpreter, os.X_OK):
         return ""
-    return f"the interpreter of its first line, {interpreter}, is not there"
+    return f"the interpreter of its first line, {interpreter}, does not exist"
 
 
 def unreadable(script: Path, *, runs_directories: bool) -> str:
@@ -209,7 +209,7 @@ def unreadable(script: Path, *, runs_directories: bool) -> str:
             ready = runs_directories and (script / "__main__.py").is_file()
             return "" if ready else "is a directory"
         if not script.exists():
-            return "is not there"
+            return "does not exist"
         return "" if os.access(script, os.R_OK) else "cannot be read (permission denied)"
     except OSError as error:
         return f"cannot be read ({error.strerror})"

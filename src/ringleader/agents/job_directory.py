@@ -33,7 +33,7 @@ def base_directory(tmp: str, uid: int) -> str:
 
 
 def backing_directory(job_id: str, shm: str = SHM) -> str:
-    """Return where an MPI that can be told puts the shared memory files of a job."""
+    """Return where an MPI that can be configured puts the shared memory files of a job."""
     return f"{shm}/ringleader-{job_id}"
 
 
@@ -95,7 +95,7 @@ class JobDirectory:
                 lines.append(f"{os.stat(path).st_ino} {path}\n")  # noqa: PTH116
             self._known.add(path)
         if lines:
-            # A full disk: what is not noted may stay behind, but the rank goes on.
+            # A full disk: what is not noted may stay behind, but the rank continues.
             with suppress(OSError), open(f"{self.path}/segments", "a", encoding="utf-8") as file:  # noqa: PTH123
                 file.write("".join(lines))
 

@@ -1,7 +1,7 @@
 """Runs a command that does not outlive us: ``python -I -S parent_death.py SECONDS PID PROGRAM ARGUMENT…``.
 
-A process between us and the command, which the kernel tells of our end, also one by SIGKILL. Then, or on
-SIGTERM, it ends the command and everything below it: SIGTERM, and SIGKILL after SECONDS. PID is ours.
+A process between us and the command, which the kernel notifies of our end, also of one by SIGKILL. Then, or
+on SIGTERM, it ends the command and everything below it: SIGTERM, and SIGKILL after SECONDS. PID is ours.
 Streams and exit code are the command's own, a signal that ended it included.
 """
 
@@ -24,7 +24,7 @@ POLL_SECONDS = 0.05
 def argv(command: tuple[str, ...], *, seconds: float = 5.0) -> tuple[str, ...]:
     """Return the words that run a command in this way; this process is the one it must not outlive.
 
-    The program is looked for here first, so that one that is not there is an OSError of ``Popen``.
+    The program is looked for here first, so that one that does not exist is an OSError of ``Popen``.
     """
     import shutil
 

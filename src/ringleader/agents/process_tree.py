@@ -63,7 +63,7 @@ def adopt(pid: int) -> None:
 
 
 def disown(pid: int) -> None:
-    """Forget a process that ``adopt`` was told of: its number may be another's soon."""
+    """Forget a process that ``adopt`` was given: its number may be another's soon."""
     _ADOPTED.discard(pid)
 
 
@@ -226,11 +226,25 @@ def takes(pid: int, number: int, *, blocked: bool = True) -> bool:
     return any(mask >> (number - 1) & 1 for mask in masks)
 
 
-def without_stacks(pids: list[int]) -> tuple[list[int], list[dict[str, str]]]:
-    """Split processes into those that print their stacks on SIGQUIT, which ends one without a handler, and
-    those that can't: their name, state and the kernel function that they wait in, as /proc has it."""
-    able = [pid for pid in pids if takes(pid, signal.SIGQUIT, blocked=False)]
+def without_stacks(pids: list[int]) -> tuple[dict[int, str], list[dict[str, str]]]:
+    """Split processes into those that write their stacks on SIGQUIT, with the path of the file that takes
+    them, and those that can't: their name, state and the kernel function that they wait in, as /proc has it.
+
+    Whoever has a handler and no longer our file is spared: it may write to what has that file's number now.
+    """
+    able = {pid: path for pid in pids if takes(pid, signal.SIGQUIT, blocked=False) and (path := _stacks(pid))}
     return able, [_described(pid) for pid in pids if pid not in able]
+
+
+def _stacks(pid: int) -> str:
+    """Return the path by which a process' file for stacks can be read; empty: it has none."""
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+            with suppress(OSError):
+                path = f"/proc/{pid}/fd/{name}"
+                if os.readlink(path).startswith("/memfd:ringleader-stacks"):  # noqa: PTH115
+                    return path
+    return ""
 
 
 def _described(pid: int) -> dict[str, str]:

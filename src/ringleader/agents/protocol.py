@@ -74,7 +74,7 @@ def message(**words: Any) -> bytes:
 
 
 def window(ranks: int) -> int:
-    """Return how many bytes of output one of so many ranks may have on its way to the launcher."""
+    """Return how many bytes of output one of this many ranks may have on its way to the launcher."""
     return max(SMALLEST_WINDOW, min(LARGEST_WINDOW, _ALL_WINDOWS // ranks))
 
 
@@ -147,7 +147,7 @@ def proves(token: str, role: str, challenge: bytes, answer: bytes) -> bool:
 
 
 def keep_alive(sock: socket.socket, seconds: float = LOST_AFTER, *, idle: int | None = None) -> None:
-    """Notice that the other host is gone after so long a silence, and send small frames at once.
+    """Notice that the other host is gone after this long a silence, and send small frames at once.
 
     ``idle``: seconds of silence after which the kernels ask each other every second; None: a third of it.
 
@@ -193,7 +193,7 @@ class LauncherUnreachableError(Exception):
 
 
 def exactly(sock: socket.socket, length: int) -> bytes:
-    """Read exactly so many bytes from a blocking socket."""
+    """Read exactly this many bytes from a blocking socket."""
     data = b""
     while len(data) < length:
         more = sock.recv(length - len(data))
@@ -228,7 +228,7 @@ class LauncherConnection:
         self.open = True
 
     def keep_alive(self, seconds: float, *, idle: int | None = None) -> None:
-        """Give the connection up after so long a silence; see the function of this name."""
+        """Give the connection up after this long a silence; see the function of this name."""
         with suppress(OSError):
             keep_alive(self._sock, seconds, idle=idle)
 

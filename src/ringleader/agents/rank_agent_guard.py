@@ -4,7 +4,7 @@
 
 The outer process is what mpirun started. It ends with its parent (parent-death signal), so the death of
 mpirun or of a host's daemon reaches us even when nothing can be sent any more. The inner one does the work in
-a session of its own, out of reach of mpirun's signals to the outer one's process group, and is told when the
+its own session, out of reach of mpirun's signals to the outer one's process group, and is notified when the
 outer one dies. If the inner one dies instead, the outer one inherits its orphans and kills them.
 """
 

@@ -155,7 +155,7 @@ class InnerAgent:
     ) -> None:
         """Begin with a connection that both sides have proven, and no command yet.
 
-        ``wake``: read end of the pipe that tells of signals. ``parents``: the outer process, and the MPI's
+        ``wake``: read end of the pipe that reports signals. ``parents``: the outer process, and the MPI's
         process that started it.
         """
         self.launcher = launcher
@@ -182,6 +182,8 @@ class InnerAgent:
                 self.process.kill(now)
             if self.process.inspect_at is not None and now >= self.process.inspect_at:
                 self.process.inspect()
+            if self.process.stacks_at is not None and now >= self.process.stacks_at:
+                self.process.send_stacks(now)
             self._advance(now)
 
     def _wait(self) -> None:
@@ -208,7 +210,7 @@ class InnerAgent:
 
     def _poll_milliseconds(self) -> float | None:
         """Milliseconds until the next time at which something must happen."""
-        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at)
+        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at, self.process.stacks_at)
         times = [when for when in deadlines if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
@@ -293,7 +295,7 @@ class InnerAgent:
             self.process.orphaned = self._who_ends_us(asked)
             if not self.process.told_to_stop:
                 self.stop_at = time.monotonic() + ABORT_SECONDS
-                if self.process.orphaned == DAEMON:  # nothing of ours causes that, so it is told at once
+                if self.process.orphaned == DAEMON:  # nothing of ours causes that, so it is reported at once
                     self.launcher.say(do="lost", what=DAEMON)
 
     def _who_ends_us(self, asked: set[int]) -> str:
@@ -307,7 +309,7 @@ class InnerAgent:
 ORDERS: dict[str, Callable[[InnerAgent, dict[str, Any]], Any]] = {
     "start": InnerAgent._start,
     "stop": lambda agent, words: agent.stop(LAUNCHER, float(words["grace"])),
-    "stacks": lambda agent, words: agent.process.print_stacks(),
+    "stacks": lambda agent, words: agent.process.ask_for_stacks(),
     "signal": lambda agent, words: agent.process.deliver(int(words["number"])),
     "pause": lambda agent, words: agent.process.pause(),
     "continue": lambda agent, words: agent.process.resume(),

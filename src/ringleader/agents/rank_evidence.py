@@ -1,6 +1,6 @@
 """What a rank's agent gathers for the proof of the transport: counters of the host, and libraries' logs.
 
-Nothing here breaks or delays a job: what goes wrong is told as the reason why there is no evidence. NCCL and
+Nothing here breaks or delays a job: what goes wrong is reported as the reason for missing evidence. NCCL and
 UCX say in their logs what they use. Logs are asked for where the user asked for none: a library's variables
 are only set where none of them is, then the log goes to a file of the job's directory and goes with it. A
 file that the user has named for it is read, and left alone. Counters are in `traffic_counters`.
@@ -17,10 +17,10 @@ from ringleader.agents.light_imports import Any, Iterable, Iterator, Mapping, so
 FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
 LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}
 DIRECTORY = "{directory}"
-"""Stands in a variable's value for this host's part of the job's directory."""
+"""Replaced in a variable's value by this host's part of the job's directory."""
 MOST_FILES = 32
 MOST_READ = 4 * 1024 * 1024
-"""Bytes of one file; what tells of transports stands at its beginning."""
+"""Bytes of one file; what describes transports is at its beginning."""
 MOST_LINES, MOST_BYTES = 2000, 128 * 1024
 """What is sent to the launcher of one rank and library."""
 _TELLING = {

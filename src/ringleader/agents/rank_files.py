@@ -21,7 +21,8 @@ class RankFiles:
     def __init__(self, directory: str, rank: int) -> None:
         """Begin with none of them."""
         self._directory = directory
-        self._status = f"{directory}/status.{rank}"
+        self.status = f"{directory}/status.{rank}"
+        """Where the rank reads how the others are; with a process id and ``.ask``: where that is asked."""
         self._call = f"{directory}/call.{rank}"
         self._called = False
         self._trouble: OSError | None = None
@@ -48,7 +49,7 @@ class RankFiles:
         Without room for them nothing is lost but words: a rank that waits for one that ended then waits for
         the end of its own patience.
         """
-        with suppress(OSError), open(self._status, "ab", opener=_private) as file:
+        with suppress(OSError), open(self.status, "ab", opener=_private) as file:
             for line in lines:  # without spaces: the rank's Python looks for words in it
                 file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
@@ -72,8 +73,8 @@ class RankFiles:
         if places := env.get("LD_LIBRARY_PATH"):
             # Each daemon and each launcher that a start goes through puts the MPI's in front once more.
             env["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(places.split(":")))
-        with open(self._status, "wb", opener=_private):
-            env["RINGLEADER_STATUS_FILE"] = self._status
+        with open(self.status, "wb", opener=_private):
+            env["RINGLEADER_STATUS_FILE"] = self.status
         if self._called:
             env["RINGLEADER_CALL_IN"], env["RINGLEADER_CALL_OUT"] = self._call, f"{self._call}.result"
         for name in ("RINGLEADER_TOKEN", "RINGLEADER_CONTROL", "RINGLEADER_JOB_DIR"):

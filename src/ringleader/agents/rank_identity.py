@@ -38,8 +38,9 @@ def host_identity(root: str = "/") -> str:
     """Equal for two names of one machine, different for two: boot, hostname, namespaces, and process 1.
 
     Namespaces are in it because hosts of a lab, and containers, share the kernel's boot id. Numbers of ended
-    namespaces are used again: a Pod that replaces one of its name on the same node is told apart by when its
-    process 1 started, which logins and ``exec`` read alike. ``root``: the directory that stands for ``/``.
+    namespaces are used again: a Pod that replaces one of its name on the same node is distinguished by when
+    its process 1 started, which logins and ``exec`` read alike. ``root``: the directory that stands for
+    ``/``.
     """
     boot = _text(f"{root}/proc/sys/kernel/random/boot_id") or _text(f"{root}/etc/machine-id")
     words = [boot, socket.gethostname()]

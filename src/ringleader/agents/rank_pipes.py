@@ -33,7 +33,7 @@ class RankPipes:
         self._room = FULL
 
     def allow(self, size: int) -> None:
-        """Send so many more bytes of output: whoever reads them has caught up."""
+        """Send this many more bytes of output: whoever reads them has caught up."""
         self._room += size
 
     @property

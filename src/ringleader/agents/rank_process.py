@@ -11,7 +11,7 @@ import time
 
 from ringleader.agents import process_tree, start_command
 from ringleader.agents.job_directory import JobDirectory
-from ringleader.agents.light_imports import TYPE_CHECKING, Any, Mapping, signal, socket
+from ringleader.agents.light_imports import TYPE_CHECKING, Any, Mapping, signal, socket, suppress
 from ringleader.agents.protocol import LauncherConnection
 from ringleader.agents.rank_evidence import RankEvidence
 from ringleader.agents.rank_files import RankFiles
@@ -26,6 +26,12 @@ AFTER_END = 2 * 1024 * 1024
 LAUNCHER = "ringleader"
 """Who stopped a rank that the launcher told to end."""
 FIRST_INSPECTION, LONGEST_PAUSE = 0.1, 30.0
+LOOK_SECONDS = 0.05
+"""Between two looks at stacks that are being written."""
+STACK_SECONDS = 2.0
+"""For a Python to write its stacks; one that gets no processor time may not."""
+MOST_STACKS, LONGEST_STACK = 40, 64 * 1024
+"""Processes of a rank whose stacks are sent, and bytes of each."""
 
 
 class RankProcess:
@@ -70,6 +76,8 @@ class RankProcess:
         self.libraries: set[str] = set()
         self.inspect_every = FIRST_INSPECTION
         self.inspect_at: float | None = None
+        self.stacks: StackRequest | None = None
+        self.stacks_at: float | None = None
 
     # --- start and end ------------------------------------------------------------------------------------
 
@@ -148,7 +156,7 @@ class RankProcess:
 
     def kill(self, now: float) -> None:
         """SIGKILL to everything of the rank, and soon again for one that forked meanwhile."""
-        # Whoever reaps our child must be us: how it ended is to be told.
+        # Whoever reaps our child must be us: how it ended is to be reported.
         process_tree.send(process_tree.below(os.getpid()), signal.SIGKILL)
         self.collect()
         self.killed = True
@@ -231,11 +239,29 @@ class RankProcess:
         if self.pid and self.ended_at is None:
             process_tree.send(found or [self.pid], number)
 
-    def print_stacks(self) -> None:
-        """Have every Python of the rank print its stacks; name the processes that can't."""
-        able, mute = process_tree.without_stacks(process_tree.below(os.getpid()))
-        process_tree.send(able, signal.SIGQUIT)
-        self.launcher.say(do="stacks", printed=len(able), mute=mute)
+    def ask_for_stacks(self) -> None:
+        """Have every Python of the rank write its stacks, and report what it knows of its process groups.
+
+        ``send_stacks`` sends them once they are there. What Pythons know comes by the report pipe.
+        """
+        if self.stacks is not None:
+            return  # the answer that is on its way serves both
+        pids = process_tree.below(os.getpid())
+        able, mute = process_tree.without_stacks(pids)
+        self.stacks = StackRequest(able, mute)
+        self.stacks_at = time.monotonic()
+        for pid in pids:
+            with suppress(OSError):  # it has no process group, or just answers somebody else
+                os.close(os.open(f"{self.files.status}.{pid}.ask", os.O_WRONLY | os.O_NONBLOCK))
+                self.stacks.asked += 1
+
+    def send_stacks(self, now: float) -> None:
+        """Send the stacks if they are complete; otherwise look again soon."""
+        assert self.stacks is not None
+        self.stacks_at = now + LOOK_SECONDS
+        if self.stacks.is_complete(now):
+            self.launcher.say(do="stacks", **self.stacks.answer())
+            self.stacks = self.stacks_at = None
 
     def pause(self) -> None:
         """Stop everything of the rank."""
@@ -247,6 +273,41 @@ class RankProcess:
         if self.paused:
             self.paused = False
             process_tree.send(process_tree.below(os.getpid()), signal.SIGCONT)
+
+
+class StackRequest:
+    """Stacks that the Pythons of a rank are writing."""
+
+    def __init__(self, able: Mapping[int, str], mute: list[dict[str, str]]) -> None:
+        """Send SIGQUIT. ``able``, ``mute``: see ``process_tree.without_stacks``."""
+        self._until = time.monotonic() + STACK_SECONDS
+        self._mute = mute
+        self.asked = 0
+        """Pythons that were asked what they know of their process groups."""
+        self._files: dict[int, tuple[int, int]] = {}
+        for pid, path in list(able.items())[:MOST_STACKS]:
+            with suppress(OSError):
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._files[pid] = fd, os.fstat(fd).st_size
+        self._sizes: list[int] = []
+        process_tree.send(list(self._files), signal.SIGQUIT)
+
+    def is_complete(self, now: float) -> bool:
+        """Say whether all have written, and nothing since the last look; or the time is over."""
+        before, self._sizes = (
+            self._sizes,
+            [os.fstat(fd).st_size - start for fd, start in self._files.values()],
+        )
+        return now > self._until or (all(self._sizes) and before == self._sizes)
+
+    def answer(self) -> dict[str, Any]:
+        """Return what is sent to the launcher, and close the files."""
+        pythons = []
+        for pid, (fd, start) in self._files.items():
+            text = os.pread(fd, LONGEST_STACK, start).decode(errors="replace")
+            pythons.append({"pid": pid, "text": text})
+            os.close(fd)
+        return {"pythons": pythons, "mute": self._mute, "asked": self.asked}
 
 
 JAX_PORTS = range(61440, 65536)

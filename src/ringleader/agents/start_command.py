@@ -32,7 +32,7 @@ class ForkedRank(BaseException):
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], report: int) -> None:
-        """``argv`` and ``env`` of its command; ``report``: its report pipe, a descriptor of its own."""
+        """``argv`` and ``env`` of its command; ``report``: its report pipe, its own descriptor."""
         super().__init__()
         self.argv, self.env, self.report = argv, env, report
         self.kept: set[int] = set()

@@ -1,4 +1,4 @@
-"""Small files of the kernel, and the RDMA ports that they tell of: the one reader of everything on a host.
+"""Small files of the kernel, and the RDMA ports that they describe: the one reader of everything on a host.
 
 ``traffic_counters`` and ``hardware`` read with it, ``fabric.readers`` builds on it. Standard library only,
 and nothing that costs a rank's agent a millisecond to import; any Python from 3.8 on has to read this file:

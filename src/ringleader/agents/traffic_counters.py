@@ -2,7 +2,7 @@
 
 One agent of a host reads them before its rank starts and after its end. Nothing here raises or waits: what
 cannot be read is named with the system's reason, and after ``READ_SECONDS`` the rest is left out. Bytes of
-interfaces come from ``/proc/self/net/dev``, which always tells of this process's own network namespace; /sys
+interfaces come from ``/proc/self/net/dev``, which is always about this process's own network namespace; /sys
 may be another's. A virtual function of mlx5 has no port counters of its own in /sys: only its driver's own
 statistics, as ``ethtool -S`` prints them, tell what its verbs carried. Any user may ask for all of it.
 
@@ -113,7 +113,8 @@ class _Time:
 def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
     """Return all counters now, as ``fabric.transport_proof.evidence.CounterSnapshot`` has them.
 
-    Where there was no time for all, the rest is not there, and ``unread`` says so. ``patience``: see ``Job``.
+    Where there was no time for all, the rest does not exist, and ``unread`` says so. ``patience``: see
+    ``Job``.
     """
     root, left = root.rstrip("/"), _Time(patience)
     ports, interfaces = _ports(root, left), _interfaces(root, left)

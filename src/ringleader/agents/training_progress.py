@@ -2,12 +2,14 @@
 
 Called on every rank after each step (or every few), it costs about a microsecond: it adds up, and writes one
 line to the report pipe at most every 50 ms and once more at exit. Where no launcher listens it only checks
-its arguments, so a script may call it always.
+its arguments, so a script may call it always. Steps of a script that never calls it are counted by
+`script_watch`, which loads this file by its path: nothing of ours needs to be importable for that.
 
 Lines are JSON objects, each one write of less than PIPE_BUF bytes:
 
     {"kind": "context", "hostname": …, "cpu": …, "cores": …, "python": …, …}     once
     {"kind": "progress", "samples": 3200, "steps": 50, "seconds": 812.25}     counted from the start
+    {"kind": "steps", "by": "torch.optim", "steps": 50, "seconds": 812.25}     the same, of counted steps
 
 ``seconds`` is the rank's own ``time.perf_counter()`` at the call that completed these samples.
 
@@ -28,10 +30,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ringleader.agents.usable_cores import usable_cpus
-
 INTERVAL = 0.05
 """Seconds between two lines: rates over a second or more do not need finer ones."""
+COUNTED = 4
+"""How many times longer that is for steps that are counted in every job, whether anyone measures or not."""
 LOG_INTERVAL = 1.0
 """The same where lines go to a log that people read too."""
 LOG_MARK = "ringleader-report"
@@ -41,7 +43,18 @@ LOG_MARK = "ringleader-report"
 class Reporter:
     """Adds up samples and steps, and writes them to a pipe now and then."""
 
-    __slots__ = ("_clock", "_fd", "_interval", "_last", "_next", "_prefix", "_samples", "_steps", "_written")
+    __slots__ = (
+        "_by",
+        "_clock",
+        "_fd",
+        "_interval",
+        "_last",
+        "_next",
+        "_prefix",
+        "_samples",
+        "_steps",
+        "_written",
+    )
 
     def __init__(
         self,
@@ -59,6 +72,7 @@ class Reporter:
         self._samples = 0
         self._steps = 0
         self._written = 0
+        self._by = ""
         self._last = 0.0
         self._next = float("-inf")
 
@@ -72,23 +86,29 @@ class Reporter:
             steps = operator.index(steps)
         if steps <= 0:
             raise ValueError(f"steps={steps}: tell how many steps were made since the last call, at least 1")
+        self._samples += samples
+        self.at(self._steps + steps)
+
+    def at(self, steps: int, by: str = "") -> None:
+        """Note that ``steps`` steps have been made in all, the last one now. ``by``: what counted them."""
         if self._fd is None:
             return
         now = self._clock()
-        self._samples += samples
-        self._steps += steps
-        self._last = now
+        self._steps, self._by, self._last = steps, by, now
         if now >= self._next:
-            self._next = now + self._interval
+            self._next = now + (COUNTED if by else 1) * self._interval
             self.flush()
 
     def flush(self) -> None:
         """Write what was counted since the last line, with the time at which it was counted."""
-        if self._fd is not None and self._samples != self._written:
-            self._written = self._samples
-            self.write(
-                {"kind": "progress", "samples": self._samples, "steps": self._steps, "seconds": self._last}
+        if self._fd is not None and self._steps != self._written:
+            self._written = self._steps
+            what = (
+                {"kind": "steps", "by": self._by}
+                if self._by
+                else {"kind": "progress", "samples": self._samples}
             )
+            self.write({**what, "steps": self._steps, "seconds": self._last})
 
     def write(self, message: Mapping[str, object]) -> None:
         """Write one line; a pipe that nobody reads any more ends the reporting, never the training."""
@@ -137,11 +157,19 @@ def context_of(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
         "kind": "context",
         "hostname": platform.node(),
         "cpu": cpu_model(cpuinfo),
-        "cores": usable_cpus(),
+        "cores": _cores(),
         "python": platform.python_version(),
         "torch": str(getattr(torch, "__version__", "")),
         "machine": machine_of(),
     }
+
+
+def _cores() -> int:
+    try:
+        from ringleader.agents.usable_cores import usable_cpus
+    except ImportError:  # this file was loaded by its path
+        return len(os.sched_getaffinity(0))
+    return usable_cpus()
 
 
 def machine_of(boot_id: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
@@ -171,7 +199,7 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 _reporter: Reporter | None = None
 
 
-def _start() -> Reporter:
+def start() -> Reporter:
     """Make this process's reporter at the first call, when the script's own imports are done."""
     global _reporter
     fd, rank = report_fd(os.environ), rank_in_pod(os.environ)
@@ -191,6 +219,6 @@ def progress(samples: int, *, steps: int = 1) -> None:
     """Tell the launcher that this rank has trained ``samples`` more samples, in ``steps`` more steps.
 
     Call it on every rank after a step, with that rank's own samples (its batch size, not the global one).
-    Raises ValueError unless both are positive, TypeError unless both are whole numbers.
+    Raises ValueError unless both are positive, TypeError unless both are integers.
     """
-    (_reporter or _start()).add(samples, steps)
+    (_reporter or start()).add(samples, steps)

@@ -32,7 +32,7 @@ _PATH_BYTES = 100
 def agent_socket(directory: str, number: int = 0) -> str:
     """Return the path of a host agent's socket in its machine's part of the job's directory.
 
-    ``number``: among the agents of that machine, where several names of it are hosts of their own.
+    ``number``: among the agents of that machine, where several names of it are separate hosts.
     """
     return f"{directory}/host_agent-{number}.sock"
 
@@ -127,7 +127,7 @@ def send(sock: socket.socket, message: dict[str, Any], fds: Sequence[int] = ()) 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """Return the next message and the descriptors that came with it, None at the end of the connection.
 
-    OSError as the socket raises it; ValueError for what is no message of ours.
+    OSError as the socket raises it; ValueError for what is not one of our messages.
     """
     room = socket.CMSG_SPACE(MOST_FDS * array("i").itemsize)
     try:

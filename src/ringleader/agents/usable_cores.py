@@ -84,7 +84,7 @@ def quota(cpu_max: str, cfs_quota: str = "", cfs_period: str = "") -> float | No
 
 
 def granted(cpus: int, limit: float | None) -> int:
-    """Processors that may be kept busy all the time, of so many: whole ones, and at least one."""
+    """Processors that may be kept busy all the time, of this many: whole ones, and at least one."""
     return cpus if limit is None else max(1, min(cpus, int(limit)))
 
 
@@ -92,7 +92,7 @@ def oversubscribed(ranks: Sequence[RankProcessors]) -> bool:
     """Whether ranks of one host have to wait for each other's processors.
 
     That is so where more ranks than CPUs are bound to some CPUs, or where more ranks than it grants are in a
-    control group. Ranks in containers of their own each bring their own limits, and share those above them.
+    control group. Ranks in their own containers each bring their own limits, and share those above them.
     """
     places = {rank.affinity for rank in ranks}
     places.add(frozenset().union(*places))

@@ -37,7 +37,7 @@ def run(name: str, arguments: Sequence[str], *, is_module: bool) -> None:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
         return
     if not sys.flags.safe_path:
-        # As where Python is given the script itself: its neighbours can be imported.
+        # As where Python is given the script itself: its neighbors can be imported.
         sys.path[0] = os.path.dirname(os.path.realpath(name))  # noqa: PTH120
     runpy.run_path(name, run_name="__main__")
 

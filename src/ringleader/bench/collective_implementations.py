@@ -43,7 +43,7 @@ class Implementation(Protocol):
     """One of them, in a rank."""
 
     def prepare(self, case: Case, send: Memory, receive: Memory, *, in_place: bool) -> Call:
-        """Return the operation; in place, all of it lies in ``receive``, as in nccl-tests.
+        """Return the operation; in place, all of it is in ``receive``, as in nccl-tests.
 
         Raises NotOfferedError.
         """
@@ -55,7 +55,7 @@ class Implementation(Protocol):
         """Part from the other ranks."""
 
 
-def _neighbours(case: Case) -> tuple[int, int]:
+def _neighbors(case: Case) -> tuple[int, int]:
     """Return the ranks after and before this one, in a ring."""
     return (case.rank + 1) % case.ranks, (case.rank - 1) % case.ranks
 
@@ -73,7 +73,7 @@ REDUCTIONS = {
 
 def _splits(case: Case) -> list[int] | None:
     """Return the rows that go to each rank; ``None``: equal parts."""
-    following, _ = _neighbours(case)
+    following, _ = _neighbors(case)
     rows = [case.count if rank == following else 0 for rank in range(case.ranks)]
     return rows if case.operation == "sendrecv" else None
 
@@ -214,7 +214,7 @@ class PlainMpi:
         word = f"uint{8 * DTYPES[case.dtype][1]}"
         comm, mine = self._comm, send.array(word, 0, case.sent_bytes)
         into = receive.array(word, 0, case.received_bytes)
-        following, before = _neighbours(case)
+        following, before = _neighbors(case)
         if case.operation == "broadcast" and not in_place:
             raise NotOfferedError("MPI broadcasts in place only")
         calls: dict[str, Callable[[], object]] = {
@@ -298,7 +298,7 @@ class TorchDistributed:
             return _into_tensor(lambda: gather(out, source, group=group), out)
         if case.operation == "alltoall":
             return _into_tensor(lambda: dist.all_to_all_single(out, mine, group=group), out)
-        following, before = _neighbours(case)
+        following, before = _neighbors(case)
 
         def exchange() -> None:
             both = [

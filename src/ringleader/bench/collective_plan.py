@@ -71,7 +71,7 @@ class CollectivePlan:
     sizes: tuple[int, ...] = ()
     """As asked for, in bytes; see ``count_of`` for what becomes of them."""
     warmup: int = option(
-        "Iterations before those that are timed.",
+        "Iterations before the timed ones.",
         *("-w", "--warmup_iters"),
         default=5,
         old=("--warmup-iters",),
@@ -89,7 +89,7 @@ class CollectivePlan:
         hint="write at least 1",
     )
     checks: int = option(
-        "Check the results N times; 0: not at all.",
+        "Check the results N times; 0: never.",
         *("-c", "--check"),
         default=1,
         metavar="N",
@@ -97,7 +97,7 @@ class CollectivePlan:
         wrong="{} is less than none",
     )
     dtype: str = option(
-        "Element type; also float32 and the like.  [default: float]",
+        "Element type; float32 and similar names also work.  [default: float]",
         *("-d", "--datatype"),
         default="float32",
         metavar="|".join(own for own, _bytes in DTYPES.values()),
@@ -107,10 +107,12 @@ class CollectivePlan:
         "Reduction (nccl-tests' -o). [default: sum]", default="sum", metavar="|".join(REDOPS), choices=REDOPS
     )
     """``none`` where nothing is reduced."""
-    root: int = option("Whose array is sent. [default: 0]", *("-r", "--root"), default=-1, metavar="RANK")
+    root: int = option(
+        "Rank whose array is sent. [default: 0]", *("-r", "--root"), default=-1, metavar="RANK"
+    )
     """-1 where the operation has none."""
     implementations: tuple[str, ...] = option(
-        "Measure these as well, in the same job, in turns.",
+        "Also measure these, alternating, in the same job.",
         "--against",
         default=("ringleader",),
         metavar=",".join(IMPLEMENTATIONS[1:]),
@@ -120,25 +122,24 @@ class CollectivePlan:
     )
     """In their order within a round."""
     memory: str = option(
-        "Where the arrays lie; registered: in place in memory that the engine shares.",
+        "Memory of the arrays; registered: memory that the engine shares between the ranks of a host.",
         default="host",
         metavar="|".join(MEMORIES),
         choices=MEMORIES,
     )
     framework: str = option(
-        "What the engine is given: PyTorch's tensors where it is installed, else NumPy's arrays.",
+        "Arrays to pass to the engine: PyTorch tensors if PyTorch is installed, else NumPy arrays.",
         default="auto",
         metavar="|".join(FRAMEWORKS),
         choices=FRAMEWORKS,
     )
     seconds: float = option(
-        "Time of one implementation at one size; large sizes then have fewer iterations.",
+        "Time limit per implementation and size; large sizes may get fewer iterations.",
         default=10,
-        metavar="N",
         above=0,
         most=1e6,
         unit="seconds",
-        wrong="{} is no time for a measurement",
+        wrong="{} is not a time for a measurement",
         hint="write for example 10",
     )
     """That the timed iterations of one size may take, of one implementation in one place."""

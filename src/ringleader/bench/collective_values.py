@@ -69,7 +69,7 @@ class Case:
 
 
 def encoded(values: Array, dtype: str) -> Array:
-    """Return whole numbers as the bytes of an element type that holds them exactly."""
+    """Return integers as the bytes of an element type that holds them exactly."""
     if dtype == "bfloat16":  # the upper half of a float32
         upper = values.astype(numpy.float32).view(numpy.uint32) >> 16
         return upper.astype(numpy.uint16).view(numpy.uint8)

@@ -75,7 +75,7 @@ class HostPrograms:
         return self._plan.port or "".join(chosen)
 
     def gpu(self, run: ProgramRun) -> int | None:
-        """Return the GPU nearest to a run's port, where messages are to lie in GPU memory."""
+        """Return the GPU nearest to a run's port, where messages are to be in GPU memory."""
         port = self.port(run)
         if self._plan.memory != "cuda" or port is None:
             return None
@@ -103,7 +103,7 @@ class HostPrograms:
                 named = f" {name}" if name else ""
                 return f"there is no RDMA device{named} with an active port, and {run.test} needs one"
             if self._plan.memory == "cuda" and self.gpu(run) is None:
-                return "there is no GPU here that its driver tells of"
+                return "no GPU here is reported by its driver"
             if self._plan.memory == "cuda" and "--use_cuda" not in output([path, "--help"]):
                 return f"{path} has no --use_cuda: it was built without CUDA"
         return ""
@@ -156,7 +156,7 @@ def run_to_end(argv: tuple[str, ...], *, environ: dict[str, str], deadline: floa
 
 
 def _start(argv: tuple[str, ...], said: Any, *, environ: dict[str, str]) -> subprocess.Popen[bytes] | str:
-    """Start a program in a process group of its own; it dies with us."""
+    """Start a program in its own process group; it dies with us."""
     try:
         return subprocess.Popen(
             parent_death.argv(argv),

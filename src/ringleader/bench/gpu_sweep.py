@@ -34,7 +34,7 @@ class GpuMemory:
     index: int
     """Of that device, as this process counts them."""
     allocate: Allocate
-    """Bytes → a tensor of so many, written to."""
+    """Bytes → a tensor of this many, written to."""
     mpi_takes_it: bool
     """Else NCCL sends it."""
 
@@ -46,7 +46,7 @@ class NoGpuMemoryError(Exception):
 def gpu_memory(environ: Mapping[str, str] = os.environ) -> GpuMemory:
     """Return the memory of this rank's GPU. Raises NoGpuMemoryError.
 
-    MPI must have been initialised: only then it says whether it takes such memory.
+    MPI must have been initialized: only then it says whether it takes such memory.
     """
     try:
         import torch

@@ -160,7 +160,7 @@ def measure(
     launch: Launcher = launch_job,
     find_addresses: FindAddresses = probed_addresses,
 ) -> Measured:
-    """Measure, and return what came of it; a job that ended badly is told in ``run.failure``.
+    """Measure, and return what came of it; a job that ended badly is described in ``run.failure``.
 
     ``keep`` is given what there is when a round begins, and in the end. ``heard``: something was measured
     before, that a failure of the launch must not lose. Raises what ``launch`` raises where nothing was

@@ -9,17 +9,17 @@ import statistics
 from dataclasses import dataclass
 
 BUFFER_BYTES = 64 * 1024 * 1024
-"""Of messages under way in one direction: each is received into memory of its own, as MPI wants it."""
+"""Of messages under way in one direction: each is received into its own memory, as MPI wants it."""
 SLACK_SECONDS = 5.0
 """What a pair may take besides its measurements before a partner is given up: a stall of a busy machine is
 shorter, and each pair that cannot talk costs this once."""
 LATE = 2.0
-"""So many times its own time may a pair take: sizes whose time was not foreseen."""
+"""A pair may take this many times its own time: sizes whose time was not foreseen."""
 LARGE = 64 * 1024
 """Bytes from which on a message's time is that of its bytes, more or less."""
 ROUND_TRIPS, ROUND_TRIPS_AT_ONCE = 1000, 100
 GROWTH = 8
-"""A batch is so many times as long as the one before, at most."""
+"""A batch is this many times as long as the one before, at most."""
 BATCHES = 10
 MOST_WINDOWS = 2000
 """Of one batch."""
@@ -53,7 +53,7 @@ class PairPlan:
     window: int = 64
     """Messages under way at once, for rates; of large ones fewer (``window_of``)."""
     both_ways: bool = False
-    """Also measure both directions at once."""
+    "Also measure both directions at the same time."
     pair_seconds: float = 5.0
     """What one pair may take."""
     one_at_a_time: bool = False
@@ -63,7 +63,7 @@ class PairPlan:
     patience: float = 1.0
     """How many times longer than usual ranks and servers may take to start: see ``Job.patience``."""
     runs: tuple[ProgramRun, ...] = ()
-    """Of perftest or ucx_perftest between each pair, in place of messages of our own."""
+    """Of perftest or ucx_perftest between each pair, in place of our own messages."""
     path: str = ""
     """Of their executable; a bare name is looked for on each host. Empty: a run's test is its name."""
     port: str = ""
@@ -135,7 +135,7 @@ def least_seconds(size: int, known_size: int, round_trip: float, steps: int) -> 
 def half_of(round_trips: list[float]) -> dict[str, float | None]:
     """Return latency, its lowest and its 99th percentile (of 100 round trips at least), in seconds."""
     ordered = sorted(round_trips)
-    # The nearest rank: 99 % of the round trips take no longer.
+    # The nearest rank: 99% of the round trips take no longer.
     high = ordered[-(-99 * len(ordered) // 100) - 1] if len(ordered) >= 100 else None
     return {
         "latency": statistics.median(ordered) / 2,

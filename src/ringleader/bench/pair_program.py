@@ -1,11 +1,11 @@
 """What each rank of a point-to-point measurement runs: argv[1] is its ``PairPlan`` as JSON.
 
-Two ranks of a pair exchange messages of our own (``pair_sweep``, ``gpu_sweep``), or one starts the server of
+Two ranks of a pair exchange our own messages (``pair_sweep``, ``gpu_sweep``), or one starts the server of
 perftest or ucx_perftest and gives the other its port by MPI; that is the client (``fabric_programs``).
 Answers to the launcher:
 
 context    what is known of this rank's host (``agents.training_progress.context_of``)
-device     "NVIDIA H200"                        of a rank whose messages lie in GPU memory
+device     "NVIDIA H200"                        of a rank whose messages are in GPU memory
 refused    "PyTorch finds no GPU"               why this rank cannot measure what was asked for
 way        "nccl"                               where messages go by NCCL, not by MPI
 turn       3                                    a round begins
@@ -41,7 +41,7 @@ Pair = Callable[[tuple[int, int], int, int, float], None]
 
 
 class Rounds:
-    """The rounds of one rank; everything is told when it is measured."""
+    """The rounds of one rank; everything is sent when it is measured."""
 
     def __init__(self, plan: PairPlan, world: Any, measure: Pair) -> None:
         """``measure``: one pair of a round; ``world``: an mpi4py communicator."""

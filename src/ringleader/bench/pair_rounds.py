@@ -10,9 +10,9 @@ Pair = tuple[int, int]
 Round = tuple[Pair, ...]
 
 ALL_PAIRS = 16
-"""Up to so many hosts every pair is measured: 15 rounds. Ours."""
+"""Up to this many hosts every pair is measured: 15 rounds. Ours."""
 RANDOM_ROUNDS = 2
-"""With more hosts each one has so many partners, drawn at random; suspects get more later."""
+"""With more hosts each one has this many partners, drawn at random; suspects get more later."""
 
 
 def first_rounds(hosts: int, *, seed: int = 0) -> tuple[Round, ...]:
@@ -60,7 +60,7 @@ def second_rounds(
     return packed(wanted)
 
 
-def neighbours(hosts: int, *, most: int) -> tuple[Round, ...]:
+def neighbors(hosts: int, *, most: int) -> tuple[Round, ...]:
     """Return the pairs of a ring, in rounds; of many hosts the first ``most`` pairs."""
     ring = {_pair(number, (number + 1) % hosts) for number in range(hosts)} if hosts > 1 else set()
     return packed(sorted(ring)[:most])

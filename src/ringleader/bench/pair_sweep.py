@@ -2,7 +2,7 @@
 
     latency     the follower sends each message back; half of the leader's time
     rate        a window of messages, then a word back, and again; messages leave from one buffer, as OSU's
-                do, and arrive in memory of their own
+                do, and arrive in their own memory
     both ways   both send a window and receive one; the word back is the follower's
 
 One of the two leads: it orders what comes next, the other follows until the end. So only the leader looks at
@@ -38,7 +38,7 @@ from ringleader.bench.pair_plan import (
 from ringleader.bench.peer import HERE, ORDER, READY, THERE, TIME, WORD, Peer
 
 Allocate = Callable[[int], Any]
-"""Bytes → a buffer of so many, which can be sliced."""
+"""Bytes → a buffer of this many, which can be sliced."""
 Found = dict[str, float | int | None]
 """Fields of ``measurements.point_to_point.Transfer``, by name; ``back_…`` of the opposite direction."""
 
@@ -47,7 +47,7 @@ END, BOUNCE, OUT, BACK, BOTH = range(5)
 PROBE = 64 * 1024
 """Bytes of the first round trip, from which it is known what larger messages take."""
 NEXT = 16
-"""A message of so many times the bytes takes so many times as long, at most."""
+"""A message of this many times the bytes takes this many times as long, at most."""
 
 
 class Order(NamedTuple):

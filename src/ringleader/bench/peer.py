@@ -19,7 +19,7 @@ MEET, MEET_AGAIN, ORDER, READY, TIME, THERE, HERE, WORD = range(8)
 """Kinds of messages."""
 _KINDS = 16
 IDLE_SECONDS = 0.001
-"""After so long without an answer the processor is left to others between two looks."""
+"""After this long without an answer the processor is left to others between two looks."""
 LOOKS = 50
 """At MPI before the first look at the clock."""
 END_SECONDS = 5.0

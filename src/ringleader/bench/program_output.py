@@ -44,7 +44,7 @@ class ProgramOutput:
     """One output."""
 
     program: str
-    """``ib_write_bw``, ``ucx_perftest``, ``osu_bw`` …; ``perftest`` where its title is not there."""
+    """``ib_write_bw``, ``ucx_perftest``, ``osu_bw`` …; ``perftest`` where its title does not exist."""
     rows: tuple[SizeRow, ...]
     memory: str = "host"
     """``cuda`` where a buffer was in device memory."""

@@ -44,7 +44,7 @@ class SpeedPlan:
     seconds: float
     """Of each measurement."""
     ranks: int = 1
-    """So many share a host's memory."""
+    """This many share a host's memory."""
 
     @property
     def most_seconds(self) -> float:
@@ -79,7 +79,7 @@ class RankSpeed:
 
 
 def times_of(run: Callable[[], object], seconds: float, clock: Clock, least: int = LEAST_RUNS) -> list[float]:
-    """Return the seconds of each run, ``least`` or more, for about so long.
+    """Return the seconds of each run, ``least`` or more, for about this long.
 
     One before them does not count: threads of a library start there, and CUDA.
     """
@@ -94,7 +94,7 @@ def times_of(run: Callable[[], object], seconds: float, clock: Clock, least: int
 
 
 def kernel_times(seconds: float, *, clock: Clock = time.perf_counter) -> tuple[float, ...]:
-    """Return the seconds of each run of the kernel, a float32 matrix product, for about so long."""
+    """Return the seconds of each run of the kernel, a float32 matrix product, for about this long."""
     left = numpy.full((KERNEL, KERNEL), 1.0 / KERNEL, dtype=numpy.float32)
     right, product = left.copy(), numpy.empty_like(left)
     return tuple(times_of(lambda: numpy.matmul(left, right, out=product), seconds, clock))
@@ -117,7 +117,7 @@ def copy_rate(seconds: float, *, size: int, clock: Clock = time.perf_counter) ->
 def copy_bytes(ranks: int = 1, root: Path = Path("/")) -> int:
     """Return four times the largest cache, at least ``COPY_BYTES``, at most a 16th of the free memory.
 
-    ``ranks``: so many copy at once and share the memory.
+    ``ranks``: this many copy at once and share the memory.
     """
     caches = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     largest = max((_cache_bytes(text(entry)) for entry in caches), default=0)

@@ -124,7 +124,7 @@ def from_document(document: object, source: str) -> AnyRun:
     """Return the run a JSON document holds; RequestError names ``source`` and every wrong field."""
     schema = document.get("schema") if isinstance(document, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or not isinstance(document, dict):
-        raise RequestError("is no stored run: it has no schema number", where=source)
+        raise RequestError("is not a stored run: it has no schema number", where=source)
     kind, what = document.get("kind", "scaling"), ""
     becomes = KINDS.get(kind) if isinstance(kind, str) else None
     if becomes is None:

@@ -26,9 +26,9 @@ class HelpFormatter(click.HelpFormatter):
     def write_heading(self, heading: str) -> None:
         """Write a heading."""
         if sys.stdout.isatty():
-            from ringleader.cli.output import is_coloured  # most helps do without
+            from ringleader.cli.output import is_colored  # most helps do without
 
-            heading = f"\x1b[1m{heading}\x1b[0m" if is_coloured() else heading
+            heading = f"\x1b[1m{heading}\x1b[0m" if is_colored() else heading
         super().write_heading(heading)
 
 
@@ -127,28 +127,28 @@ bench = LazyGroup(
         "broadcast": (f"{_COLLECTIVES}:broadcast", "Time and bandwidth of broadcast."),
         "alltoall": (f"{_COLLECTIVES}:alltoall", "Time and bandwidth of alltoall."),
         "sendrecv": (f"{_COLLECTIVES}:sendrecv", "Time and bandwidth of a ring of sends and receives."),
-        "train": ("bench.train", "Training steps: what coupling costs, and where a step goes."),
+        "train": ("bench.train", "Training steps: cost of synchronization, and parts of a step."),
     },
-    help="Measure between ranks. Results are kept in runs/NAME, for `ringleader report` and `predict`.",
+    help="Measure communication and training. Runs are stored in runs/NAME for `report` and `predict`.",
 )
 
 image = LazyGroup(
     "image",
     table={
-        "list": (f"{_VERSIONS}:list_command", "The profiles: base, frameworks, CUDA."),
+        "list": (f"{_VERSIONS}:list_command", "List the profiles: base, frameworks, CUDA."),
         "render": (
             "image.render:render_command",
             "Print a recipe as a Dockerfile or an Apptainer definition.",
         ),
-        "check": (f"{_VERSIONS}:check_command", "Say what of a recipe does not fit together, and what does."),
-        "solve": (f"{_VERSIONS}:solve_command", "Propose versions that fit: torch=2.8 gpu=h100."),
+        "check": (f"{_VERSIONS}:check_command", "Check whether the parts of a recipe fit together."),
+        "solve": (f"{_VERSIONS}:solve_command", "Propose versions that fit together: torch=2.8 gpu=h100."),
         "lock": (
             "image.render:lock_command",
-            "Write a recipe's Python packages down with versions and hashes.",
+            "Lock a recipe's Python packages: versions and hashes.",
         ),
-        "build": ("image.build", "Build an image with buildah, podman or docker; test it."),
+        "build": ("image.build", "Build and test an image with buildah, podman or docker."),
     },
-    help="Images in which framework, CUDA, MPI, RDMA user space and sshd fit together, from a short recipe.",
+    help="Build images from short recipes, with versions of framework, CUDA, MPI and RDMA that fit together.",
 )
 
 operator = LazyGroup(
@@ -157,25 +157,25 @@ operator = LazyGroup(
         "crd": ("operator:crd_command", "Print the CustomResourceDefinition of MPIJob."),
         "manifests": (
             "operator:manifests_command",
-            "Print the objects that run the operator; nothing is sent.",
+            "Print the objects that run the operator.",
         ),
         "run": ("operator:run_command", "Run the operator until SIGTERM or Ctrl-C."),
     },
-    help="The MPIJob operator and what a cluster needs for it.",
+    help="The MPIJob operator, and the objects that a cluster needs for it.",
 )
 
 _JOBS = "kubernetes.job_commands"
 JOB_COMMANDS: Table = {
-    "submit": ("kubernetes.run_job", "Send a job and follow it to its end."),
+    "submit": ("kubernetes.run_job", "Submit a job and follow it to its end."),
     "status": (f"{_JOBS}:status_command", "Show the jobs of a cluster and their states."),
-    "logs": (f"{_JOBS}:logs_command", "Show what a launcher, or a worker, has written."),
-    "explain": (f"{_JOBS}:explain_command", "Say why a job is not running, or why it failed."),
-    "delete": (f"{_JOBS}:delete_command", "Delete jobs with everything that belongs to them."),
+    "logs": (f"{_JOBS}:logs_command", "Show the log of a launcher or a worker."),
+    "explain": (f"{_JOBS}:explain_command", "Explain why a job is not running, or why it failed."),
+    "delete": (f"{_JOBS}:delete_command", "Delete jobs and everything that belongs to them."),
 }
 k8s = LazyGroup(
     "k8s",
     table=JOB_COMMANDS,
-    help="Jobs on Kubernetes. `ringleader run --on kubernetes` sends a job and follows it, too.",
+    help="Jobs on Kubernetes. `ringleader run --on kubernetes` also submits a job and follows it.",
 )
 
 render = LazyGroup(
@@ -183,15 +183,15 @@ render = LazyGroup(
     table={
         "pods": (
             "render.kubernetes:pods_command",
-            "A job as plain Pods, without an operator; or one Pod alone.",
+            "Print a job as plain Pods for clusters without an operator, or as one Pod.",
         ),
-        "mpijob": ("render.kubernetes:mpijob_command", "MPIJobs: made of options, or read from files."),
-        "compose": ("render.compose", "An application of mpihead and mpinode containers."),
+        "mpijob": ("render.kubernetes:mpijob_command", "Print MPIJobs made from options or read from files."),
+        "compose": ("render.compose", "Make a compose application of mpihead and mpinode containers."),
         "env": (
             "render.topology:env_command",
-            "Variables for transports that fit a host, with their reasons.",
+            "Print transport variables that fit a host, with reasons.",
         ),
-        "topology": ("render.topology", "Distances of a host's GPUs and NICs: table, JSON, drawing."),
+        "topology": ("render.topology", "Show the distances between a host's GPUs and NICs."),
     },
-    help="Print what would be sent to a cluster, or what fits a host. Nothing is sent.",
+    help="Print what would be sent to a cluster, or what fits a host; nothing is sent.",
 )

@@ -17,7 +17,7 @@ SHELLS = {
 
 @click.command(
     "completion",
-    help="Print what makes SHELL complete our commands, options and their values.\n\n\b\n  "
+    help="Print the script that makes a shell complete commands, options and their values.\n\n\b\n  "
     + "\n  ".join(SHELLS.values()),
     context_settings={"help_option_names": ["-h", "--help"]},
 )

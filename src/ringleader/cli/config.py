@@ -25,15 +25,15 @@ class ConfigOptions:
 
 @Command.of("config", ConfigOptions)
 def command(options: ConfigOptions) -> None:
-    """Show the defaults of options that are in force, and from where.
+    """Show the defaults that files and variables set, and which of them set each.
 
     \b
-      ringleader.toml            the project's, nearest from the working directory upward
-      ~/.config/ringleader/config.toml   yours (XDG_CONFIG_HOME)
-      RINGLEADER_OPT_RUN_NP=4    a variable: command and option
+      RINGLEADER_OPT_RUN_NP=4            variable: command and option
+      ringleader.toml                    the project's file: in the working directory or above it
+      ~/.config/ringleader/config.toml   your file (XDG_CONFIG_HOME)
 
-    The command line counts before a variable, a variable before the project's file, that before yours.
-    Every name and value in them is checked. A table belongs to a command, a key is one of its options:
+    The command line overrides variables, variables override the project's file, and that overrides yours.
+    All names and values are checked. In a file, each command has a table; its keys are options:
 
     \b
       [run]

@@ -13,7 +13,7 @@ import click
 
 from ringleader.cli.command_groups import Group
 from ringleader.cli.output import JsonOptions, show, table
-from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, LabError, RefusedError, RequestError, RingleaderError, refuse
 from ringleader.lab import hosts, kernel_state, lifecycle, requirements, saved_state
@@ -33,7 +33,7 @@ from ringleader.lab.spec import (
 from ringleader.lab.steps import Phase, script
 from ringleader.option_fields import argument, flag, group, many, option, spellings_set
 
-_DRY_RUN = "Print, as a shell script, what would be done."
+_DRY_RUN = "Print what would be done as a shell script, and stop."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,9 @@ class LabOptions:
     """A lab that there is."""
 
     name: str | None = option(
-        "Which lab. [default: RINGLEADER_LAB, else `lab`, else the only one there is]",
-        *("--name", "--lab-name"),
+        "Name of the lab. [default: RINGLEADER_LAB, else `lab`, else the only one that exists]",
+        "--lab-name",
+        old=("--name",),
         envvar=saved_state.VARIABLE,
         metavar="NAME",
     )
@@ -60,13 +61,13 @@ class SlowOptions(HostOptions):
     """The options of ``lab slow``."""
 
     limit: SlowLink = group(SlowLink)
-    off: bool = flag("Give the link the rates of `lab up` back, both ways.")
+    off: bool = flag("Restore the rates of `lab up` in both directions.")
     dry_run: bool = flag(_DRY_RUN)
     faults: tuple[Fault, ...] = ()
 
 
 def slow(options: SlowOptions) -> None:
-    """Slow a host's link down, one way or both, as a bad cable or a port at a lower rate does."""
+    """Slow down a host's link in one or both directions, as a bad cable or a port at a lower rate does."""
     faults, limit = list(options.faults), options.limit
     if options.off and (faults or limit != SlowLink()):
         what, hint = "lifts all limits: it takes none", "leave the rates out"
@@ -92,9 +93,12 @@ def slow(options: SlowOptions) -> None:
 
 
 _FAULTS: dict[str, tuple[Callable[[Lab, LabHost], None], str]] = {
-    "cut": (hosts.cut, "Cut a host's link: its peers see silence, as with a pulled cable behind a switch."),
-    "heal": (hosts.heal, "Mend a host's link, and start the host again where it was killed."),
-    "kill": (hosts.kill, "Kill every process on a host, its sshd included."),
+    "cut": (
+        hosts.cut,
+        "Cut a host's link: its peers get no answer, as if a cable behind a switch was pulled.",
+    ),
+    "heal": (hosts.heal, "Repair a host's link; restart the host if it was killed."),
+    "kill": (hosts.kill, "Kill every process on a host, including sshd."),
 }
 
 
@@ -111,9 +115,9 @@ def _to_host(change: Callable[[Lab, LabHost], None]) -> Callable[[HostOptions], 
 
 @click.group(name="lab", cls=Group)
 def command() -> None:
-    """A cluster on one machine: real network namespaces, rate-limited links, an sshd per host.
+    """Emulate a cluster on one machine: network namespaces, rate-limited links, an sshd per host.
 
-    Needs root. `ringleader run --lab` runs on it; `ssh -F "$(ringleader lab status --ssh-config)" h1` works.
+    Needs root. Use it by `ringleader run --lab`, or `ssh -F "$(ringleader lab status --ssh-config)" h1`.
     """
 
 
@@ -122,27 +126,32 @@ class UpOptions:
     """The options of ``lab up``, as they were written."""
 
     spec: LabSpec = group(LabSpec)
-    subnet: str | None = option("Private network; by default the first free 10.213.x.0/24.", after="ssh_port")
-    root: str | None = option("Root file system of the hosts: the tree of an unpacked image.", metavar="DIR")
-    bind: tuple[str, ...] = many("With --root: also this of the machine.", metavar="SRC:DST[:ro]")
-    rdma: bool = flag("Hosts are emulated machines (QEMU) with Soft-RoCE: real verbs.")
+    subnet: str | None = option("Private network. [default: the first free 10.213.x.0/24]", after="ssh_port")
+    root: str | None = option("Root file system of the hosts: an unpacked image.", metavar="DIR")
+    mount: tuple[str, ...] = many(
+        "With --root: mount a path of the machine on every host; may be given again.",
+        old=("--bind",),
+        metavar="SRC:DST[:ro]",
+    )
+    rdma: bool = flag("Make the hosts emulated machines (QEMU) with Soft-RoCE: real verbs.")
     kernel: str | None = option(
-        "With --rdma: where a kernel's package is unpacked. [default: /]", metavar="DIR"
+        "With --rdma: directory with an unpacked kernel package. [default: /]", metavar="DIR"
     )
     name: str = option(
-        "Tells several labs apart.",
-        *("--name", "--lab-name"),
+        "Name of the lab.",
+        "--lab-name",
+        old=("--name",),
         default=DEFAULT_NAME,
         envvar=saved_state.VARIABLE,
         metavar="NAME",
     )
-    replace: bool = flag("Take a lab of that name down first.", *REPLACE)
+    replace: bool = flag("First remove a lab of that name.", **REPLACE)
     dry_run: bool = flag(_DRY_RUN)
     faults: tuple[Fault, ...] = ()
 
 
 def up(options: UpOptions) -> None:
-    """Make a lab; one that is up already is left alone."""
+    """Start a lab; one that is already up is not changed."""
     spec = _spec(options)
     if options.dry_run:
         machine = requirements.machine(spec, os.environ, saved_state.ROOT)
@@ -170,7 +179,7 @@ def _spec(options: UpOptions) -> LabSpec:
     """Return what was asked for; RequestError with everything that is wrong with it."""
     present = _spec_of_present(options.name)
     place = directory_of(options.name, str(saved_state.ROOT))
-    tree, faults = rootfs_of_options(options.root, options.bind, lab_directory=place)
+    tree, faults = rootfs_of_options(options.root, options.mount, lab_directory=place)
     port = options.spec.ssh_port
     if not any(fault.where == "--ssh-port" for fault in options.faults):
         faults = [*requirements.port_faults(port), *faults]
@@ -229,12 +238,12 @@ def _report_up(made: lifecycle.Made) -> None:
 class DownOptions(LabOptions):
     """The options of ``lab down``."""
 
-    all: bool = flag("All labs of this machine.")
+    all: bool = flag("Remove all labs of this machine.")
     dry_run: bool = flag(_DRY_RUN)
 
 
 def down(options: DownOptions) -> None:
-    """Remove a lab, also what a crash left of it; nothing to remove is not an error."""
+    """Remove a lab or its remains after a crash; it is not an error if there are none."""
     for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
         if options.dry_run:
@@ -242,7 +251,8 @@ def down(options: DownOptions) -> None:
             print(script([down_phase(one, found)]), end="")
             continue
         requirements.check_machine(os.environ)
-        removed = lifecycle.down(one)
+        with shown_while(f"removing lab {one}"):
+            removed = lifecycle.down(one)
         print(f"lab {one} is down" if removed else f"lab {one}: nothing to remove")
 
 
@@ -251,12 +261,12 @@ class StatusOptions(LabOptions):
     """The options of ``lab status``."""
 
     json: JsonOptions = group(JsonOptions)
-    hostfile: bool = flag("Print the hostfile's path only.")
-    ssh_config: bool = flag("Print the ssh configuration's path only.")
+    hostfile: bool = flag("Print only the path of the hostfile.")
+    ssh_config: bool = flag("Print only the path of the ssh configuration.")
 
 
 def status(options: StatusOptions) -> None:
-    """Show every host of a lab: address, slots, rate, state, sshd."""
+    """Show the hosts of a lab: address, slots, rate, state, sshd."""
     if options.hostfile and options.ssh_config:
         where, hint = "--hostfile and --ssh-config", "leave one out"
         raise RequestError("only one path is printed", where=where, hint=hint)
@@ -289,7 +299,7 @@ def _status_document(lab: Lab, rows: tuple[hosts.HostStatus, ...]) -> dict[str, 
 
 
 def shell(options: HostOptions) -> None:
-    """Open a shell on a host (works while its link is cut)."""
+    """Open a shell on a host; this works even while its link is cut."""
     lab = saved_state.current(options.name)
     _become(lab, options.host, (hosts.shell_of(lab, os.environ), "-i"))
 
@@ -298,12 +308,12 @@ def shell(options: HostOptions) -> None:
 class ExecOptions(LabOptions):
     """The options of ``lab exec``."""
 
-    all: bool = flag("On all hosts side by side, each line with its host.")
+    all: bool = flag("Run it on all hosts in parallel; each line of output names its host.")
     words: tuple[str, ...] = argument("[HOST] -- COMMAND…", default=(), command=True)
 
 
 def run_on_host(options: ExecOptions) -> int:
-    """Run a command on a host (works while its link is cut); its exit code passes through."""
+    """Run a command on a host, even while its link is cut; returns its exit code."""
     lab, words = saved_state.current(options.name), options.words
     host, argv = ("", words) if options.all else (words[0] if words else "", words[1:])
     if argv[:1] == ("--",):

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 
 class StandardStream(io.FileIO):
-    """A standard descriptor that tells of a failure once."""
+    """A standard descriptor that reports a failure once."""
 
     def __init__(self, fd: int, *, silent: bool) -> None:
-        """``silent``: failures are not told at all."""
+        """``silent``: failures are not reported at all."""
         super().__init__(fd, "w", closefd=False)
         self._silent = silent
         self._failed = False
@@ -85,19 +85,19 @@ def _guarded_stream(stream: io.TextIOBase | object, *, silent: bool) -> io.TextI
 
 
 COMMANDS: Table = {
-    "run": ("run.command", "Start a command on many ranks: here, over ssh, on Kubernetes."),
-    "lab": ("lab", "A cluster on one machine: up, down, exec, cut, slow, heal."),
+    "run": ("run.command", "Run a command on many ranks: here, over ssh, on Kubernetes."),
+    "lab": ("lab", "Emulate a cluster on one machine, and its faults."),
     "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
-    "bench": ("command_groups:bench", "Measure between ranks: pairs, collectives, training."),
-    "report": ("report", "Render stored runs, compare two, guard, serve."),
-    "predict": ("predict", "Predict more ranks or another network; name the limit."),
-    "doctor": ("doctor.command", "Check hosts, or an image; say what to fix."),
-    "config": ("config", "Show defaults of options, and where they were set."),
-    "image": ("command_groups:image", "Container images: solve, render, build, check, lock."),
-    "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications."),
+    "bench": ("command_groups:bench", "Measure links, collectives and training steps."),
+    "report": ("report", "Show, compare and serve stored runs."),
+    "predict": ("predict", "Predict efficiency with more ranks or another network."),
+    "doctor": ("doctor.command", "Check hosts or an image, and explain what to fix."),
+    "config": ("config", "Show which defaults are set, and where."),
+    "image": ("command_groups:image", "Build container images from recipes."),
+    "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications, variables."),
     "k8s": ("command_groups:k8s", "Kubernetes: jobs: submit, status, logs, explain, delete."),
-    "operator": ("command_groups:operator", "Kubernetes: the operator of MPIJobs, its manifests and CRD."),
-    "completion": ("completion", "Shell: print what makes bash, zsh or fish complete our words."),
+    "operator": ("command_groups:operator", "Kubernetes: the MPIJob operator, its manifests and CRD."),
+    "completion": ("completion", "Shell: print the completion script for bash, zsh or fish."),
 }
 SECTIONS = {
     "run": "Train",
@@ -115,16 +115,16 @@ ringleader = LazyGroup(
     table=COMMANDS,
     sections=SECTIONS,
     older=JOB_COMMANDS,
-    help="""Train one script on many ranks; prove which wire carried the gradients; say how close to linear
-    the job is, and why.
+    help="""Train one script on many ranks, prove which transport carried the gradients, and see how far you
+    are from linear scaling, and why.
 
     \b
       ringleader run -H node1:4,node2:4 --require rdma python train.py
     """,
-    epilog="""Exit codes: 0 done; a failed rank's own code (128+n for a signal); 2 the request was wrong;
-    3 the machine or the cluster refused.
+    epilog="""Exit codes: 0 success; a failed rank's code (128+n for a signal); 2 wrong request; 3 refused by
+    the machine or the cluster.
 
-    Documentation: docs/README.md in the source, which README.md introduces.
+    Documentation: docs/README.md in the source repository.
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -151,7 +151,7 @@ ringleader.params += [
         expose_value=False,
         allow_from_autoenv=False,
         callback=choose_file,
-        help="Take defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
+        help="Read defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
     ),
     click.Option(
         ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."
@@ -161,7 +161,7 @@ ringleader.params += [
         is_flag=True,
         is_eager=True,  # known when --version is processed, in whichever order the two are written
         allow_from_autoenv=False,
-        help="With --version: show what has run on a GPU, too.",
+        help="With --version: also show what has run on a GPU.",
     ),
 ]
 

@@ -35,26 +35,29 @@ _OURS = {"image": {"default": f"ringleader-operator:{__version__}", "show_defaul
 class ManifestsOptions:
     """The options, as they were written."""
 
-    namespace: str | None = option("Look after the jobs of this namespace only, and run there.", metavar="NS")
-    cluster_scope: bool = flag("Look after the jobs of all namespaces. The default.")
-    install_in: str | None = option("Where the operator runs. [default: mpi-operator]", metavar="NS")
+    namespace: str | None = option("Manage only the jobs of this namespace, and run there.", metavar="NS")
+    cluster_scope: bool = flag("Manage the jobs of all namespaces (default).")
+    install_in: str | None = option(
+        "Namespace in which the operator runs. [default: mpi-operator]", metavar="NS"
+    )
     installation: Installation = group(Installation, changed=_OURS)
     admission_policy: bool | None = flag(
-        "With policies that keep the operator's account to what belongs to MPIJobs; Kubernetes 1.30."
-        " [default: not with --namespace, unless with --exec-spawn]",
+        "Add admission policies that limit the operator's account to what belongs to MPIJobs; needs "
+        "Kubernetes 1.30. [default: not with --namespace, unless with --exec-spawn]",
         "--admission-policy/--no-admission-policy",
         default=None,
         after="log_tails",
     )
-    crd: bool | None = flag("With the CRD. [default: not with --namespace]", "--crd/--no-crd", default=None)
+    crd: bool | None = flag("Add the CRD. [default: not with --namespace]", "--crd/--no-crd", default=None)
     json: JsonOptions = group(JsonOptions)
 
 
 @Command.of("manifests", ManifestsOptions)
 def manifests_command(options: ManifestsOptions) -> None:
-    """Print the objects that run the operator; nothing is sent.
+    """Print the objects that run the operator, without sending them.
 
-    ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
+    \b
+      ringleader operator manifests --image REGISTRY/ringleader-operator:TAG | kubectl apply -f -
     """
     namespace = options.namespace
     if namespace is not None and options.cluster_scope:
@@ -89,7 +92,8 @@ class CrdOptions:
 def crd(options: CrdOptions) -> None:
     """Print the CustomResourceDefinition of MPIJob.
 
-    ringleader operator crd | kubectl apply -f -
+    \b
+      ringleader operator crd | kubectl apply -f -
     """
     from ringleader.kubernetes.mpijob.crd import crd as definition
 
@@ -108,22 +112,24 @@ crd_command = Command(
 class OperatorOptions:
     """The options, as they were written."""
 
-    namespace: str = option("Look after this namespace only.", default="", envvar="KUBEFLOW_NAMESPACE")
-    lock_namespace: str | None = option("Where the Lease lies. [default: the operator's own]")
+    namespace: str = option(
+        "Manage only the jobs of this namespace.", default="", envvar="KUBEFLOW_NAMESPACE"
+    )
+    lock_namespace: str | None = option("Namespace of the Lease. [default: the operator's]")
     leader_election: bool = flag(
         "Work only while holding the Lease.", "--leader-election/--no-leader-election", default=True
     )
     settings: OperatorSettings = group(OperatorSettings)
-    host: str = option("Address that probes are answered on. [default: all]", default="")
+    host: str = option("Address on which to answer probes. [default: all]", default="")
     port: int = option(
-        "For /healthz, /readyz, /metrics; 0: none; -1: any.",
+        "Port for /healthz, /readyz and /metrics; 0: none; -1: any free one.",
         default=8080,
         least=-1,
         most=65535,
         wrong="{} is not a port number",
     )
     silence: float = option(
-        "Seconds without an answer of the API server after which it is not ready.",
+        "Seconds without an answer from the API server after which the operator is not ready.",
         default=5.0,
         above=0,
         unit="seconds",
@@ -131,31 +137,35 @@ class OperatorOptions:
     monitoring_port: int | None = option(
         None, least=-1, most=65535, wrong="{} is not a port number", hidden=True
     )
-    kube_api_qps: float = option("Requests per second; 0: no limit.", default=1000.0, least=0, wrong=LEAST)
-    kube_api_burst: int = option("Requests at once after a rest.", default=2000, least=1, wrong=LEAST)
+    kube_api_qps: float = option(
+        "Requests per second to the API server; 0: no limit.", default=1000.0, least=0, wrong=LEAST
+    )
+    kube_api_burst: int = option("Burst of requests above that rate.", default=2000, least=1, wrong=LEAST)
     parallel_jobs: int = option(
-        "Jobs that are looked at side by side.",
+        "Jobs to process in parallel.",
         default=32,
         old=("--threadiness",),
         least=1,
         wrong=LEAST,
     )
-    parallel_requests: int = option(
-        "Requests under way at the same time, at most.", default=64, least=1, wrong=LEAST
-    )
-    kubeconfig: str | None = option("As kubectl reads it.", old=("--kubeConfig",))
+    parallel_requests: int = option("Maximum number of requests in flight.", default=64, least=1, wrong=LEAST)
+    kubeconfig: str | None = option("kubeconfig file. [default: as kubectl]", old=("--kubeConfig",))
     context: str | None = option("Context of the kubeconfig.")
-    log_format: Literal["json", "text"] = option(None, default="json", choices=["json", "text"])
-    log_level: str = option(None, default="info", choices=["debug", "info", "warning", "error"])
-    dry_run: bool = flag("Say whether it could run here, and with what.")
+    log_format: Literal["json", "text"] = option(
+        "Format of the log.", default="json", choices=["json", "text"]
+    )
+    log_level: str = option(
+        "Lowest level to log.", default="info", choices=["debug", "info", "warning", "error"]
+    )
+    dry_run: bool = flag("Print whether it could run here, and with what.")
 
 
 @Command.of("run", OperatorOptions)
 def run_command(options: OperatorOptions) -> None:
     """Run the operator until SIGTERM or Ctrl-C.
 
-    It looks after the MPIJobs of all namespaces, or of one. Several may run: one works, the others wait for
-    its Lease. Exit codes: 0 told to stop; 3 not allowed, no CRD, or the Lease is lost.
+    It manages the MPIJobs of all namespaces or of one. If several operators run, one is active and the others
+    wait for its Lease. Exit codes: 0 stopped by a signal; 3 no rights, no CRD, or the Lease was lost.
     """
     from ringleader.kubernetes.operator.runtime.monitoring import log_to_standard_error
 

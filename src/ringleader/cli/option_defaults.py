@@ -1,7 +1,7 @@
 """Defaults of options: a project's ``ringleader.toml``, the user's file, and ``RINGLEADER_OPT_…`` variables.
 
 click gives them their place: the command line counts before a variable (``auto_envvar_prefix``), a variable
-before a file (``default_map``), the project's file before the user's. Here they are found, held against the
+before a file (``default_map``), the project's file before the user's. Here they are found, compared with the
 options that a command has, and told apart.
 """
 
@@ -63,8 +63,12 @@ class Settings:
     faults: tuple[Fault, ...] = ()
 
     def default_map(self) -> dict[str, Any]:
-        """Return what files say, as click takes it; the later wins."""
-        return {one.option: one.value for one in self.every if one.rank != VARIABLE}
+        """Return what is set, as click takes it; the later wins.
+
+        Variables of present names click reads itself, before this; former names of options and commands it
+        does not know.
+        """
+        return {one.option: one.value for one in self.every}
 
     @property
     def ranks(self) -> dict[str, int]:
@@ -197,7 +201,7 @@ def _table(content: Any, words: tuple[str, ...]) -> Any:
 
 
 def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]) -> list[Fault]:
-    """Return what in the tables of groups, from the command upward, is no table of one of their commands."""
+    """Return what is not a command's table in the tables of groups, from the command upward."""
     faults = []
     while ctx.parent is not None:
         ctx = ctx.parent
@@ -210,7 +214,7 @@ def _unknown_commands(ctx: click.Context, path: Path, content: Mapping[str, Any]
                     Fault(where=where, what="there is no such command", hint=did_you_mean(key, names))
                 )
             elif not isinstance(value, dict):
-                what, hint = "stands in no command's table", "options belong to a command: [run]"
+                what, hint = "is not in a command's table", "options belong to a command: [run]"
                 faults.append(Fault(where=f"{path}: {'.'.join((*words, key))}", what=what, hint=hint))
     return faults
 
@@ -241,15 +245,15 @@ def words_of(ctx: click.Context) -> tuple[str, ...]:
 
 
 def configurable(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command that can be set, by the key that sets them."""
-    return {
-        one.name: one
-        for one in command.params
-        if isinstance(one, click.Option)
-        and one.expose_value
-        and not one.hidden
-        and one.name in {word.lstrip("-").replace("-", "_") for word in one.opts}
-    }
+    """Return the options of a command that can be set, by each key that sets them: old spellings too."""
+    options = [one for one in command.params if isinstance(one, click.Option) and one.expose_value]
+    keys = [{word.lstrip("-").replace("-", "_") for word in one.opts} for one in options]
+    old = {key: one for one, found in zip(options, keys, strict=True) for key in found & _old_keys(one)}
+    return old | {one.name: one for one, found in zip(options, keys, strict=True) if one.name in found}
+
+
+def _old_keys(option: click.Option) -> set[str]:
+    return {word.lstrip("-").replace("-", "_") for word in getattr(option, "old", ()) if len(word) > 2}
 
 
 def project_file() -> Path | None:
@@ -265,7 +269,7 @@ def project_file() -> Path | None:
             if (place / FILE).is_file() and (place / FILE).stat().st_uid in owners:
                 return place / FILE
     except OSError:
-        pass  # a working directory that is gone is told by what needs it
+        pass  # a working directory that is gone is reported by what needs it
     return None
 
 
@@ -282,7 +286,9 @@ def _read(
     where = place if rank == VARIABLE else f"{place} {key.replace('_', '-')}"
     option = options.get(key)
     if option is None:
-        names = [one.replace("_", "-") for one in options]
+        names = [
+            one.replace("_", "-") for one, found in options.items() if one == found.name and not found.hidden
+        ]
         what = f"ringleader {' '.join(words)} has no option --{key.replace('_', '-')}"
         raise RequestError(what, where=where, hint=did_you_mean(key.replace("_", "-"), names))
     from ringleader.option_fields import WrongValueError  # few calls have a setting
@@ -295,7 +301,7 @@ def _read(
     except click.UsageError as error:
         raise RequestError(error.message.rstrip("."), where=where) from None
     kept: object = tuple(texts) if _is_many(option) else converted[0] if option.is_flag else texts[0]
-    return Setting(command=words, option=key, value=kept, rank=rank, origin=place)
+    return Setting(command=words, option=option.name or key, value=kept, rank=rank, origin=place)
 
 
 def _check_owned(setting: Setting, path: Path, owner: str) -> None:

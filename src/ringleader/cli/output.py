@@ -21,12 +21,12 @@ class JsonOptions:
     """Where a result goes as JSON: to standard output in place of the text for people, or to a file too."""
 
     json: bool = flag("Print JSON.")
-    json_file: str | None = option("Write the JSON to a file, too, over what is in it.", metavar="FILE")
+    json_file: str | None = option("Also write the JSON to FILE (overwrites).", metavar="FILE")
 
 
 OF_A_JOB = {
-    "json": "Print the outcome as JSON; what the job prints goes to standard error.",
-    "json_file": "Write the outcome to a file as JSON, over what is in it.",
+    "json": "Print the outcome as JSON; the job's output goes to standard error.",
+    "json_file": "Also write the outcome to FILE (overwrites).",
 }
 """What the help says of a job, whose own output has standard output unless ``--json`` takes it."""
 
@@ -45,22 +45,22 @@ def table(
     return str(tabulate(rows, headers, tablefmt=form, disable_numparse=True, colalign=columns))
 
 
-def is_coloured() -> bool:
-    """Return whether standard output is a terminal that shows colours, which nobody has switched off."""
+def is_colored() -> bool:
+    """Return whether standard output is a terminal that shows colors, which nobody has switched off."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return wanted and sys.stdout is not None and sys.stdout.isatty()
 
 
-COLOURS = {"FAIL": "1;31", "WARN": "1;33", "PASS": "32"}
+COLORS = {"FAIL": "1;31", "WARN": "1;33", "PASS": "32"}
 """Verdict at the beginning of a line → how a terminal shows it. The word itself says the same."""
 
 
-def coloured(text: str) -> str:
-    """Return a text for people, on a terminal with its verdicts in colour."""
-    if not is_coloured():
+def colored(text: str) -> str:
+    """Return a text for people, on a terminal with its verdicts in color."""
+    if not is_colored():
         return text
-    pattern = rf"^( *)({'|'.join(COLOURS)})\b"
-    return re.sub(pattern, lambda m: f"{m[1]}\x1b[{COLOURS[m[2]]}m{m[2]}\x1b[0m", text, flags=re.MULTILINE)
+    pattern = rf"^( *)({'|'.join(COLORS)})\b"
+    return re.sub(pattern, lambda m: f"{m[1]}\x1b[{COLORS[m[2]]}m{m[2]}\x1b[0m", text, flags=re.MULTILINE)
 
 
 def dumped(value: object) -> str:
@@ -131,7 +131,7 @@ class Result:
         try:
             self.write(value)
         finally:
-            sys.stdout.write(dumped(value) if self._options.json else coloured(text()))
+            sys.stdout.write(dumped(value) if self._options.json else colored(text()))
             sys.stdout.flush()
 
     def keep(self, values_of: Callable[[], Mapping[str, Any]], *, failed: bool) -> None:

@@ -1,29 +1,37 @@
-"""``ringleader predict``: from one rank and a network to what N ranks would do, as text and as JSON."""
+"""``ringleader predict``: from one rank and a network to what N ranks would do; `predict_text` prints it.
+
+One command with many sources of a job: their options and what is wrong with them are one thought.
+"""
 
 from __future__ import annotations
 
 import json
+import statistics
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ringleader.bench import run_file
 from ringleader.bench.training.measured_profile import profile_text
-from ringleader.cli.output import JsonOptions, show, table
+from ringleader.cli.doctor.stored_facts import read_facts
+from ringleader.cli.output import JsonOptions, show
+from ringleader.cli.predict_text import as_document, as_text
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
-from ringleader.errors import Fault, RequestError, collected, refuse
-from ringleader.fabric.byte_size import byte_size
+from ringleader.errors import Fault, RequestError, collected, did_you_mean, refuse
+from ringleader.fabric.facts import HostFacts
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
 from ringleader.predict import models
-from ringleader.predict.fitting import Fit
+from ringleader.predict.failures import GPU_HOURS, Failures
 from ringleader.predict.forecast import Forecast, forecast
-from ringleader.predict.measured_job import MOST, SMALLEST, MeasuredJob, from_document, from_run
+from ringleader.predict.gpus import Gpu, gpu_called, gpus
+from ringleader.predict.measured_job import MOST, SMALLEST, MeasuredJob, OnGpu, from_document, from_run
 from ringleader.predict.models import Model
 from ringleader.predict.networks import (
     BETWEEN,
@@ -43,7 +51,7 @@ from ringleader.predict.profile import (
     profile_of_model,
 )
 from ringleader.predict.step_model import MOST_RANKS, Setup
-from ringleader.report.number_format import plural, seconds, span, thousands, times
+from ringleader.predict.transformers import TRANSFORMERS, of_shape
 from ringleader.scaling import Run
 from ringleader.text_files import json_document, printed, read_text
 
@@ -99,7 +107,7 @@ def read_curve(path: str) -> Link | MeasuredAllReduce:
             return link_of(run, path)
         if isinstance(run, CollectiveRun):
             return all_reduce_of(run, path)
-        what = f"holds a {run.kind} measurement, which is no curve"
+        what = f"holds a {run.kind} measurement, which is not a curve"
         hint = "runs of ringleader bench p2p or allreduce, or lines of bytes and seconds"
         raise RequestError(what, where=path, hint=hint)
     points: list[tuple[float, float]] = []
@@ -141,6 +149,7 @@ USUAL_NETWORK = "25gbe-tcp"
 
 _AMOUNT: Mapping[str, Any] = {"metavar": "N", "least": SMALLEST, "most": MOST, "wrong": BEYOND}
 _PART: Mapping[str, Any] = {"least": 0, "most": 1, "wrong": BEYOND}
+_LONG: Mapping[str, Any] = {"least": 0, "most": 1e9, "wrong": BEYOND}
 
 
 def _called(known: Collection[str], what: str, every: str) -> Callable[[str], str]:
@@ -148,7 +157,9 @@ def _called(known: Collection[str], what: str, every: str) -> Callable[[str], st
 
     def read(name: str) -> str:
         if name not in known:
-            raise WrongValueError(f"no {what} is called {name!r}", f"{every}: {', '.join(known)}")
+            near = did_you_mean(name, known)
+            hint = f"{near}\n      {every}: {', '.join(known)}" if near else f"{every}: {', '.join(known)}"
+            raise WrongValueError(f"no {what} is called {name!r}", hint)
         return name
 
     return read
@@ -174,94 +185,228 @@ class PredictOptions:
 
     source: str | None = argument("[PROFILE|RUN]", default=None)
     model: str | None = option(
-        "A model by name: resnet-50, vgg-16, bert-large, …",
+        "A model by name: resnet-50, bert-large, gpt-2, llama-3-8b, mixtral-8x7b, …",
         metavar="NAME",
-        read=_called(models.NAMES, "model", "models"),
+        read=_called(tuple(dict.fromkeys((*models.NAMES, *TRANSFORMERS))), "model", "models"),
     )
-    rate: float | None = option("Samples per second of one rank.", **_AMOUNT)
-    batch: float | None = option("Samples of a step of one rank.", **_AMOUNT)
-    gradients: float | None = option("Bytes of all gradients (float32).", **_AMOUNT)
+    gpu: str | None = option(
+        "GPUs and their usual hosts and network: a100, h100, h200, b200, gb200, l40s, mi300x.",
+        metavar="NAME",
+        read=_called(tuple(gpus()), "GPU", "GPUs"),
+    )
+    facts: str | None = option(
+        "GPUs, hosts and ports of ringleader doctor --facts > FILE.", metavar="FILE", after="gpu"
+    )
+    rate: float | None = option(
+        "Samples per second of one rank. [default: for a transformer, from its shape and the GPU]",
+        **_AMOUNT,
+    )
+    batch: float | None = option("Samples per step of one rank; for a transformer, sequences.", **_AMOUNT)
+    parameters: float | None = option("Parameters of a transformer without a name.", **_AMOUNT)
+    layers: int | None = option("Its layers.", metavar="N", least=1, most=10_000, wrong=BEYOND)
+    hidden: int | None = option("Its hidden size.", metavar="N", least=1, most=1_000_000, wrong=BEYOND)
+    sequence: int | None = option(
+        "Tokens per sequence. [default: the model's]", metavar="N", least=1, most=10_000_000, wrong=BEYOND
+    )
+    mfu: float | None = option(
+        "Fraction of a GPU's peak that the model reaches. [default: from published rows]",
+        metavar="FRACTION",
+        above=0,
+        most=1,
+        wrong="{} is not a part of 1",
+    )
+    gradients: float | None = option("Size of all gradients in bytes (float32).", **_AMOUNT)
     network: str | None = option(
-        "Between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … "
-        "Default: 25gbe-tcp, with the bandwidth of measured points.",
+        "Network between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … [default: 25gbe-tcp, "
+        "with the measured bandwidth if there is one]",
         metavar="NAME",
         read=_BETWEEN,
     )
-    within: str = option(
-        "Within a host: pcie, nvlink, nvswitch, shared-memory.",
-        default="pcie",
+    within: str | None = option(
+        "Link within a host: pcie, nvlink, nvswitch, shared-memory. [default: the GPU's, else pcie]",
         metavar="NAME",
         read=_called(WITHIN, "link", "within a host"),
     )
-    ports: int = option("Ports of each host.", default=1, metavar="N", least=1, most=64, wrong=BEYOND)
+    ports: int | None = option(
+        "Network ports per host. [default: as in the GPU's usual host, else 1]",
+        metavar="N",
+        least=1,
+        most=256,
+        wrong=BEYOND,
+    )
     curve: str | None = option(
-        "As measured: a run of bench p2p or allreduce, or lines of bytes and seconds of a message.",
+        "Measured times to use: a run of bench p2p or allreduce, or a file with a message's bytes and "
+        "seconds per line.",
         metavar="FILE",
     )
     ranks: tuple[int, ...] | None = option(
-        "Sizes. Default: one rank, one host, two, four, …", metavar="N,N,…", read=_ranks, multiple=False
+        "Numbers of ranks. [default: one rank, one host, two hosts, four hosts, …]",
+        metavar="N,N,…",
+        read=_ranks,
+        multiple=False,
     )
     setup: Mapping[str, Any] = group(Setup, given=True)
-    until: float | None = option("At which size efficiency falls under it: 0.9.", metavar="PART", **_PART)
-    what_if: tuple[str, ...] = many("Another network to compare with.", metavar="NAME", read=_BETWEEN)
-    from_specifications: bool = flag(
-        "Also sizes beyond four times the largest measured one, from stated numbers."
+    commit: float | None = option(
+        "What failures cost: seconds of a checkpoint, or of an elastic commit.", metavar="SECONDS", **_LONG
     )
-    format: str = option("How to print it.", default="table", choices=("table", "markdown", "json"))
+    recovery: float = option(
+        "Seconds from a failure until training continues.", default=0.0, metavar="SECONDS", **_LONG
+    )
+    commit_every: float = option(
+        "Seconds of training between commits. 0: the best.", default=0.0, metavar="SECONDS", **_LONG
+    )
+    mtbf: float = option(
+        "Mean hours between failures of one GPU. [default: that of the 16,384 H100 that trained Llama 3]",
+        default=GPU_HOURS,
+        metavar="HOURS",
+        least=1e-3,
+        most=1e12,
+        wrong=BEYOND,
+    )
+    until: float | None = option(
+        "Find the size at which efficiency falls below this fraction: 0.9.", metavar="FRACTION", **_PART
+    )
+    what_if: tuple[str, ...] = many(
+        "Another network to compare with; may be given again.", metavar="NAME", read=_BETWEEN
+    )
+    from_specifications: bool = flag(
+        "Also predict sizes beyond four times the largest measured one, from specifications."
+    )
+    format: str = option(
+        "How to print it.", default="table", choices=("table", "markdown"), old_choices=("json",)
+    )
     json: JsonOptions = group(JsonOptions)
     faults: tuple[Fault, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What the ranks run on, as options, facts or a preset tell."""
+
+    gpu: Gpu | None = None
+    per_host: int = 0
+    ports: int = 0
+    between: Link | None = None
+
+
+def _place(options: PredictOptions) -> Place:
+    """Return what --facts or --gpu tell. RequestError: no GPU that has a preset."""
+    if options.facts is None:
+        if options.gpu is None:
+            return Place()
+        gpu = gpus()[options.gpu]
+        return Place(gpu=gpu, per_host=gpu.per_host, ports=gpu.ports, between=gpu.between())
+    hosts = read_facts([options.facts], read_text, "--facts")
+    return place_of(next(iter(hosts.values())), options.facts, options.gpu)
+
+
+def place_of(facts: HostFacts, where: str, name: str | None) -> Place:
+    """Return what a host's facts tell: its GPUs, and its active RDMA ports of the most frequent rate."""
+    products = [gpu.name for gpu in facts.gpus]
+    gpu = gpus()[name] if name is not None else next(filter(None, map(gpu_called, products)), None)
+    if gpu is None:
+        what = f"has no GPU that is known: {', '.join(dict.fromkeys(products)) or 'none'}"
+        raise RequestError(what, where=where, hint=f"--gpu {'|'.join(gpus())}")
+    rates = [
+        port.rate
+        for device in facts.rdma_devices
+        for port in device.ports
+        if port.state == "ACTIVE" and port.rate
+    ]
+    if not rates:
+        return Place(gpu=gpu, per_host=len(products))
+    rate = statistics.mode(rates)
+    known = gpu.between() or BETWEEN["ndr-infiniband"]
+    between = replace(
+        known,
+        name=f"{rate / 1e9:.0f} Gbit/s RDMA",
+        bandwidth=rate / 8,
+        source=f"rate: {where}; {known.source}",
+    )
+    return Place(gpu=gpu, per_host=len(products), ports=rates.count(rate), between=between)
 
 
 def forecast_of(options: PredictOptions) -> Forecast:
     """Return what is predicted. RequestError with all that is wrong."""
     faults = list(options.faults)
-    job, curve = None, None
+    job, curve, place = None, None, Place()
     with collected(faults):
-        job = _job(options)
+        place = _place(options)
+    with collected(faults):
+        job = _job(options, place.gpu)
     if options.curve is not None:
         with collected(faults):
             curve = read_curve(options.curve)
     if faults or job is None:
         raise RequestError(faults)
-    between = curve if isinstance(curve, Link) else BETWEEN[options.network or USUAL_NETWORK]
-    network = _network(options, between)
-    if options.network is None and curve is None:
+    between = curve if isinstance(curve, Link) else place.between
+    if options.network is not None or between is None:
+        between = curve if isinstance(curve, Link) else BETWEEN[options.network or USUAL_NETWORK]
+    network = _network(options, between, place)
+    if options.network is None and curve is None and place.between is None:
         network = replace(network, between=replace(between, name=f"{USUAL_NETWORK} (assumed)"))
     given = dict(options.setup)
-    per_host = given.pop("per_host", 0) or job.per_host or USUAL_SLOTS
+    per_host = given.pop("per_host", 0) or job.per_host or place.per_host or USUAL_SLOTS
+    preset: dict[str, Any] = {}
+    if place.gpu is not None:
+        preset = {"algorithm": "nccl", "contention": place.gpu.contention}
+    if job.on_gpu is not None:
+        preset["batch"] = options.batch or 1.0
     setup = Setup(
         network=network,
         per_host=per_host,
         fusion_bytes=ENGINE_FUSION_BYTES if given.get("algorithm") == "engine" else FUSION_BYTES,
         sharing=job.sharing,
         all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
-        **given,
+        **(preset | given),
     )
+    if job.on_gpu is None and setup.tensor * setup.pipeline > 1:
+        what = "is for transformers whose shape is known"
+        hint = "--gpu and --model, or --parameters, --layers and --hidden"
+        raise RequestError(what, where="--tensor" if setup.tensor > 1 else "--pipeline", hint=hint)
+    failures = None
+    if options.commit is not None:
+        failures = Failures(
+            hours=options.mtbf,
+            commit=options.commit,
+            recovery=options.recovery,
+            interval=options.commit_every,
+        )
     return forecast(
         job,
         setup,
-        options.ranks or _usual_ranks(job, per_host),
-        others=tuple(_network(options, BETWEEN[name]) for name in options.what_if),
+        options.ranks or _usual_ranks(job, per_host, setup.tensor * setup.pipeline),
+        others=tuple(_network(options, BETWEEN[name], place) for name in options.what_if),
         until=options.until,
         from_specifications=options.from_specifications,
-        network_known=options.network is not None or curve is not None,
+        network_known=options.network is not None or curve is not None or place.between is not None,
+        failures=failures,
     )
 
 
-def _network(options: PredictOptions, between: Link) -> Network:
-    within = WITHIN[options.within]
-    return Network(name=between.name, between=between, within=within, ports=max(1, options.ports))
+def _network(options: PredictOptions, between: Link, place: Place) -> Network:
+    ports = options.ports or (place.ports if options.network is None else 0) or 1
+    if place.gpu is not None and options.within is None:
+        return place.gpu.network(between, ports)
+    within = WITHIN[options.within or "pcie"]
+    return Network(name=between.name, between=between, within=within, ports=ports)
 
 
-def _job(options: PredictOptions) -> MeasuredJob:
-    """Return the job of SOURCE, or of --model and --rate."""
-    known = None if options.model is None else models.model(options.model)
+def _job(options: PredictOptions, gpu: Gpu | None) -> MeasuredJob:
+    """Return the job of SOURCE, or of --model and --rate, or of a transformer on a GPU."""
+    known = models.model(options.model) if options.model in models.NAMES else None
     if options.source is not None:
         return read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
     faults: list[Fault] = []
     wrong = {fault.where for fault in options.faults}
+    shape = {name: getattr(options, name) for name in ("parameters", "layers", "hidden")}
+    if options.rate is None and (
+        options.model in TRANSFORMERS or any(value is not None for value in shape.values())
+    ):
+        return _transformer(options, gpu, shape)
     if options.model is None and options.gradients is None and not wrong & {"--gradients", "--model"}:
-        hint = "a profile, a run of `ringleader scale` or bench train, or --model NAME --rate N --batch N"
+        hint = "a profile, a run of `ringleader scale` or bench train, --gpu NAME --model NAME, "
+        hint += "or --model NAME --rate N --batch N"
         faults.append(Fault(where="SOURCE", what="nothing says what is trained", hint=hint))
     hints = {"rate": "samples per second of one rank", "batch": "samples of its step"}
     for name, hint in hints.items():
@@ -271,18 +416,51 @@ def _job(options: PredictOptions) -> MeasuredJob:
     if options.rate is None or options.batch is None or wrong & {"--gradients", "--model"}:
         raise RequestError(())  # what is wrong with their words is in the options
     if known is None:
+        size = options.gradients or (4 * TRANSFORMERS[options.model].parameters if options.model else 0)
         step = options.batch / options.rate
-        parts = even_segments(int(options.gradients or 0), 2 / 3 * step)
-        profile = Profile(name="job", batch=options.batch, before=step / 3, segments=parts, source="options")
+        parts = even_segments(int(size), 2 / 3 * step)
+        name = options.model or "job"
+        profile = Profile(name=name, batch=options.batch, before=step / 3, segments=parts, source="options")
         return MeasuredJob(profile=profile)
     unit = "sequences" if known.name.startswith("bert") else "images"
     return MeasuredJob(profile=profile_of_model(known, rate=options.rate, batch=options.batch, unit=unit))
 
 
-def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
-    """One rank, one host, then powers of two of hosts: as far as a fit reaches, where there are points."""
+def _transformer(options: PredictOptions, gpu: Gpu | None, shape: Mapping[str, Any]) -> MeasuredJob:
+    faults = []
+    if gpu is None:
+        hint = f"{', '.join(gpus())}; or --facts FILE, or --rate N --batch N of a measurement"
+        faults.append(Fault(where="--gpu", what="is missing", hint=hint))
+    elif not gpu.gemm and options.mfu is None:
+        what = f"is missing: no published row tells what transformers reach on {gpu.name}"
+        faults.append(Fault(where="--mfu", what=what, hint="0.4, or --rate N of a measurement"))
+    if options.model is None:
+        hint = "--parameters 7e9 --layers 32 --hidden 4096"
+        faults += [
+            Fault(where=f"--{name}", what="is missing", hint=hint)
+            for name, value in shape.items()
+            if value is None
+        ]
+    refuse(faults)
+    assert gpu is not None
+    if options.model is not None:
+        model = TRANSFORMERS[options.model]
+    else:
+        model = of_shape(shape["parameters"], shape["layers"], shape["hidden"], options.sequence or 2048)
+    if options.sequence is not None:
+        model = replace(model, sequence=options.sequence)
+    on_gpu = OnGpu(model=model, gpu=gpu, mfu=options.mfu)
+    setup = Setup(network=gpu.network(BETWEEN[USUAL_NETWORK], 1), batch=options.batch or 1.0)
+    return MeasuredJob(profile=on_gpu.profile(setup, 1), on_gpu=on_gpu)
+
+
+def _usual_ranks(job: MeasuredJob, per_host: int, parts: int) -> tuple[int, ...]:
+    """One rank, one host, then powers of two of hosts: as far as a fit reaches, where there are points.
+
+    ``parts``: ranks that share a model.
+    """
     largest = max((point.ranks for point in job.points), default=0)
-    sizes = {1, *(per_host * hosts for hosts in _POWERS)}
+    sizes = {1, *(size for hosts in _POWERS if (size := per_host * hosts) % parts == 0)}
     if len(job.points) > 1:
         sizes = {size for size in sizes if size <= 4 * largest}
         is_full = [p.ranks for p in job.points if p.ranks <= per_host or p.ranks % per_host == 0]
@@ -293,135 +471,20 @@ def _usual_ranks(job: MeasuredJob, per_host: int) -> tuple[int, ...]:
 @Command.of(
     "predict",
     PredictOptions,
-    everyday="source model rate batch gradients network within ranks per_host until what_if json",
+    everyday="source model gpu rate batch gradients network within ranks per_host strategy until what_if "
+    "json",
 )
 def command(options: PredictOptions) -> None:
-    """Predict step time, rate and efficiency of more ranks, or of another network.
+    """Predict step time, rate and efficiency with more ranks or another network.
 
     From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,
-    or --model with --rate and --batch. Every number says whether it is fitted to measured points or from
-    specifications.
+    --model with --gpu, or --model with --rate and --batch. Every number says whether it is fitted to measured
+    points or from specifications.
     """
-    found = forecast_of(options)
+    with shown_while("fitting the model to the measured points"):
+        found = forecast_of(options)
     is_json = options.json.json or options.format == "json"
     where = JsonOptions(json=is_json, json_file=options.json.json_file)
     form = "github" if options.format == "markdown" else "simple"
-    inputs = [path for path in (options.source, options.curve) if path is not None]
+    inputs = [path for path in (options.source, options.curve, options.facts) if path is not None]
     show(where, as_document(found), lambda: as_text(found, form), inputs)
-
-
-SCHEMA = 1
-"""Version of the JSON."""
-
-
-def as_text(found: Forecast, form: str = "simple") -> str:
-    """Return tables and sentences; ``form``: tabulate's name of a format."""
-    setup, profile = found.setup, found.profile
-    network = setup.network
-    measured = setup.all_reduce
-    across = measured is not None and measured.ranks > measured.per_host
-    between = measured.link if measured is not None and across else network.between
-    within = measured.link if measured is not None and not across else network.within
-    head = (
-        f"{profile.name}: {seconds(profile.step_seconds)} a step on one rank, {byte_size(profile.size)} of "
-        f"gradients; {between.name} between hosts, {within.name} within, "
-        f"{plural(setup.per_host, 'rank')} on each; {setup.algorithm}, {setup.wire} on the wire"
-    )
-    blocks = [head, _sizes(found, form), found.limit]
-    if found.below is not None:
-        bound, basis = f"{100 * found.below.bound:g} %", f"({found.below.basis})"
-        stays = f"Efficiency stays at {bound} or above at all sizes tried {basis}."
-        falls = f"Efficiency falls under {bound} at {found.below.ranks or 0:,} ranks {basis}."
-        blocks.append(stays if found.below.ranks is None else falls)
-    if found.tried:
-        rows = [
-            (one.change, f"{100 * one.prediction.efficiency:.1f} %", f"{100 * one.gain:+.1f}")
-            for one in found.tried
-        ]
-        header = (f"with … at {found.rows[-1].prediction.ranks:,} ranks", "efficiency", "points")
-        blocks.append(table(rows, header, form=form, align="lrr"))
-    if found.fit is not None:
-        blocks.append(_fitted(found.fit, form))
-    blocks.append(
-        "\n".join(
-            f"{link.name}: {link.rate / 1e9:.2f} GB/s, {seconds(link.latency)} ({link.source})"
-            for link in (between, within)
-        )
-    )
-    return "\n\n".join(blocks) + "\n"
-
-
-def _sizes(found: Forecast, form: str) -> str:
-    first = found.rows[0].prediction
-    alone = first.rate / first.ranks / first.efficiency
-    rate = f"{found.profile.unit}/s"
-    header = ("ranks", "hosts", rate, "speed-up", "efficiency", "95 %", "step", "exposed", "waiting", "from")
-    rows = [
-        (
-            f"{one.ranks:,}",
-            f"{one.hosts:,}",
-            thousands(one.rate),
-            times(one.rate / alone),
-            f"{100 * one.efficiency:.1f} %",
-            span(row.low, row.high, lambda part: f"{100 * part:.1f}"),
-            seconds(one.step),
-            seconds(one.exposed),
-            seconds(one.waiting),
-            row.basis if row.measured is None else f"{row.basis}: {100 * row.measured:.1f} %",
-        )
-        for row in found.rows
-        for one in (row.prediction,)
-    ]
-    return table(rows, header, form=form, align="rrrrrrrrrl")
-
-
-_UNITS: Mapping[str, Callable[[float], str]] = {
-    "straggler": lambda value: f"{100 * value:.2f} %",
-    "slowdown": lambda value: f"{value:.2f}×",
-}
-"""How the value of a fitted parameter is written."""
-
-
-def _fitted(fitted: Fit, form: str) -> str:
-    rows = [
-        (
-            one.name,
-            (shown := _UNITS[one.name])(one.value),
-            f"{shown(one.low)} – {shown(one.high)}",
-            shown(one.stated),
-            "fitted" if one.fitted else "as stated: the points hardly tell it",
-        )
-        for one in fitted.parameters
-    ]
-    parameters = table(rows, ("parameter", "value", "95 %", "stated", ""), form=form)
-    residual = f"{100 * fitted.residual:.1f} points (root mean square)"
-    return f"{parameters}\nResiduals of the measured points: {residual}."
-
-
-def as_document(found: Forecast) -> dict[str, Any]:
-    """Return the forecast for programs."""
-    setup = asdict(found.setup)
-    return {
-        "schema": SCHEMA,
-        "name": found.profile.name,
-        "unit": found.profile.unit,
-        "step_seconds": found.profile.step_seconds,
-        "gradient_bytes": found.profile.size,
-        "setup": setup,
-        "sizes": [
-            {**asdict(row.prediction), "from": row.basis, "low": row.low, "high": row.high,
-             "measured": row.measured}
-            for row in found.rows
-        ],
-        "limit": found.limit,
-        "what_if": [
-            {"change": one.change, "efficiency": one.prediction.efficiency, "gain": one.gain}
-            for one in found.tried
-        ],
-        "below": None if found.below is None else asdict(found.below),
-        "fit": None if found.fit is None else {
-            "parameters": [asdict(p) for p in found.fit.parameters],
-            "residual": found.fit.residual,
-            "largest": found.fit.largest,
-        },
-    }  # fmt: skip

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from ringleader.bench import run_file
 from ringleader.cli.options.option_checks import unwritable
 from ringleader.cli.output import JsonOptions, check_not_read, result_to
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.measurements.prediction_curve import PredictionCurve
@@ -27,14 +28,15 @@ from ringleader.report.number_format import plural
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
 from ringleader.report.regression_guard import Guard, judge
-from ringleader.report.text import FORMATS, comparison_text, runs_text
+from ringleader.report.text import comparison_text, runs_text
 from ringleader.scaling import Run
 from ringleader.text_files import write_text
 
 
 def read_runs(paths: Sequence[str]) -> list[AnyRun]:
     """Read every run, those of one name told apart by their paths; RequestError with all faults."""
-    runs, faults = _read([Path(path) for path in paths])
+    with shown_while("reading the runs"):
+        runs, faults = _read([Path(path) for path in paths])
     refuse(faults)
     names = Counter(run.name for run in runs)
     return [
@@ -157,25 +159,28 @@ class ReportOptions:
     """The options, as they were written."""
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
-    format: str | None = option("How to render it. [default: table]", choices=(*FORMATS, "html"))
+    format: str | None = option(
+        "How to print it. [default: table]", choices=("table", "markdown", "html"), old_choices=("json",)
+    )
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
         "Write to a file instead of standard output.", "-o", "--output", called="-o", metavar="FILE"
     )
-    replace: bool = flag("Let -o write over a file.", *REPLACE)
+    replace: bool = flag("Overwrite the file of -o.", **REPLACE)
     against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
     fail_below: float | None = option(
-        "Exit with 1 where RUN is surely below this part of BASELINE (0.9), failed, or lacks numbers of it.",
+        "Exit with 1 if RUN is significantly below this fraction of BASELINE (0.9), has failed, or lacks "
+        "some of its numbers.",
         metavar="RATIO",
         above=0,
         wrong="{} is not a number above 0",
         unreadable="is not a number above 0",
         hint="0.9",
     )
-    allow_missing: bool = flag("Let --fail-below pass where RUN lacks numbers.")
-    serve: bool = flag("Show the page at a local address; it follows its runs.")
+    allow_missing: bool = flag("Do not fail because RUN lacks some of BASELINE's numbers.")
+    serve: bool = flag("Serve the page at a local address; it is updated when its runs change.")
     port: int | None = option(
-        "For --serve. [default: a free one]",
+        "Port of --serve. [default: a free one]",
         metavar="N",
         least=0,
         most=65535,
@@ -189,8 +194,8 @@ class ReportOptions:
 @Command.of(
     "report",
     ReportOptions,
-    help="Render runs that `scale` and `bench` kept, and what happened to an elastic job (`run --json-file`)."
-    " Two of a kind are compared, the second with the first.",
+    help="Show runs stored by `scale` and `bench`, and the history of an elastic job (`run --json-file`). "
+    "Two runs of one kind are compared, the second with the first.",
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
@@ -270,7 +275,8 @@ def _compared(before: AnyRun, after: AnyRun, options: ReportOptions) -> int:
 
 def _write(options: ReportOptions, rendered: Callable[[str], str]) -> None:
     """Print or write what ``rendered`` returns for the format asked for."""
-    text = rendered("json" if options.json.json else options.format or "table")
+    with shown_while("rendering the report"):
+        text = rendered("json" if options.json.json else options.format or "table")
     with result_to(options.json, _inputs(options)) as result:
         if options.json.json_file is not None:
             result.write(json.loads(rendered("json")))

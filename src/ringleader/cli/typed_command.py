@@ -7,7 +7,7 @@ variables (`option_defaults`). All wrong values are reported at once; a command 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -21,6 +21,8 @@ from ringleader.cli.option_defaults import USER, Configuration
 from ringleader.errors import Fault, RequestError, nearest, refuse
 from ringleader.option_fields import Changes, Declared, Part, WrongValueError, parts
 
+COLUMN = 24
+"""Widest first column of a help; longer options stand on a line before their text."""
 _ALL = "ringleader.help_all"
 
 
@@ -55,12 +57,12 @@ Options = TypeVar("Options")
 Strength = Mapping[str, int]
 """Option that was set → how strongly: command line over variable over project file over user file."""
 
-REPLACE = ("--replace", "--force")
-"""Spellings of the option that lets a command write over what is there."""
+REPLACE: Mapping[str, Any] = {"names": ("--replace",), "old": ("--force",)}
+"""Declaration of the option that lets a command write over what is there."""
 
 _STRENGTHS = {ParameterSource.COMMANDLINE: 9, ParameterSource.ENVIRONMENT: 8}
 _WRONG = "ringleader.wrong"
-"""Where a context keeps parameter → faults of its words; variables are told of elsewhere."""
+"""Where a context keeps parameter → faults of its words; variables are reported elsewhere."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -149,6 +151,8 @@ def _attributes(part: Part, declared: Declared) -> dict[str, Any]:
         found.setdefault("multiple", True)
     found.setdefault("type", Value(part))
     shown = f"[{'|'.join(declared.choices)}]" if declared.choices else None
+    if shown is None and (part.kind_of_value != "text" or declared.unit == "seconds"):
+        shown = "SECONDS" if declared.unit == "seconds" else "N"
     found["metavar"] = shown if declared.metavar is None else declared.metavar
     # A default that the help does not show is the field's: the same parameter may belong to several fields.
     if part.default in (MISSING, None, (), "", 0) or "efault:" in (declared.help or ""):
@@ -248,27 +252,41 @@ class Command(click.Command, Generic[Options]):
             every.append(_help_all())
         super().__init__(name, context_settings=settings, params=every, **attributes)
         self.run, self._options, self._overridden = run, options, overridden
-        self._everyday = frozenset(everyday.split())
+        self.everyday = frozenset(everyday.split())
+        """Parameters of the short help; empty: all."""
 
     def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
-        """Yield the sections of the help."""
-        rest = [one for one in self.get_params(ctx) if self._everyday and not self.is_everyday(one)]
-        yield "Options", [one for one in self.get_params(ctx) if one not in rest]
-        if ctx.meta.get(_ALL):
-            yield "More options", rest
+        """Yield the sections of the help: everyday options, those of declared sections, all others."""
+        yield from self.in_sections(self.get_params(ctx), is_full=is_full_help(ctx))
+
+    def in_sections(
+        self, every: Sequence[click.Parameter], *, is_full: bool
+    ) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield sections of some parameters; ``is_full``: of all of them, not of the everyday ones."""
+        found: dict[str, list[click.Parameter]] = {"Options": []}
+        rest = []
+        for one in every:
+            section = one.part.section if isinstance(one, Option) else ""
+            if not self.everyday or self.is_everyday(one) or (is_full and section):
+                found.setdefault(section or "Options", []).append(one)
+            elif is_full:
+                rest.append(one)
+        yield from found.items()
+        yield "More options", rest
 
     def is_everyday(self, parameter: click.Parameter) -> bool:
         """Say whether a parameter belongs to the short help."""
         is_help = isinstance(parameter, click.Option) and not parameter.expose_value
-        return is_help or parameter.name in self._everyday
+        return is_help or parameter.name in self.everyday
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
         for title, parameters in self.sections(ctx):
-            records = [record for one in parameters if (record := one.get_help_record(ctx)) is not None]
+            options = [one for one in parameters if isinstance(one, click.Option)]
+            records = [record for one in options if (record := one.get_help_record(ctx)) is not None]
             if records:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(records, col_max=COLUMN)
 
     @classmethod
     def of(
@@ -329,7 +347,7 @@ def faults_of_words(ctx: click.Context) -> list[Fault]:
 
 
 def has_wrong_word(ctx: click.Context) -> frozenset[str]:
-    """Return the parameters whose word is no value; they have none, or their default."""
+    """Return the parameters whose word is not a value; they have none, or their default."""
     return frozenset(ctx.meta.get(_WRONG, {}))
 
 

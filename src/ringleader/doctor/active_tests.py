@@ -20,7 +20,7 @@ from ringleader.bench import measurement_job
 from ringleader.bench.measurement_job import Launcher, on_each_host, rank_program_job
 from ringleader.bench.pair_answers import ProgramError, latencies_of, rates_of
 from ringleader.bench.pair_measurement import Measured, PairRequest, measure
-from ringleader.bench.pair_rounds import Pair, Round, first_rounds, neighbours, packed, second_rounds
+from ringleader.bench.pair_rounds import Pair, Round, first_rounds, neighbors, packed, second_rounds
 from ringleader.bench.program_commands import runs_of
 from ringleader.bench.rank_speed import RankSpeed, SpeedPlan
 from ringleader.dataclass_json import from_document
@@ -43,7 +43,7 @@ SIZES = (8, 64 * 1024, 1024 * 1024)
 WINDOW = 16
 PROGRAM_SIZE, LATENCY_SIZE = 1024 * 1024, 8
 MOST_PROGRAM_PAIRS = 32
-"""Pairs that programs of others measure: each host with its neighbour, of many hosts the first ones."""
+"""Pairs that programs of others measure: each host with its neighbor, of many hosts the first ones."""
 PROGRAM_SECONDS = 20.0
 """That one run of such a program may take: perftest's takes 9 s at 1 Gbit/s, and its server's start a few."""
 VERBS = (Wire.INFINIBAND, Wire.ROCE, Wire.IWARP)
@@ -52,7 +52,7 @@ VERBS = (Wire.INFINIBAND, Wire.ROCE, Wire.IWARP)
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramPairs:
-    """What perftest or ucx_perftest measured between neighbours, over ports of one rate."""
+    """What perftest or ucx_perftest measured between neighbors, over ports of one rate."""
 
     run: PointToPointRun
     ports: tuple[tuple[str, ...], ...]
@@ -119,7 +119,7 @@ def measure_hosts(
     by name. ``seconds``: what messages and ranks may take together, starts of jobs aside. ``progress`` is
     given a line now and then. ``ranks_per_host``: how many ranks compute at once. ``port``: the only RDMA
     port to measure. Raises what ``launch`` raises where nothing can be started, and StoppedError for a
-    signal; a job that ends badly later is told in ``ActiveResults.failure``.
+    signal; a job that ends badly later is described in ``ActiveResults.failure``.
     """
     began = time.monotonic()
     session = _Session(job, facts, environ, progress, launch)
@@ -182,7 +182,7 @@ class _Session:
         )
 
     def speeds(self, seconds: float, ranks: int) -> None:
-        """Measure how fast so many ranks of each host compute, all at once.
+        """Measure how fast this many ranks of each host compute, all at once.
 
         Also where pairs could not be measured: these ranks exchange nothing.
         """
@@ -222,7 +222,7 @@ class _Session:
             raise RequestError(Fault(where="--active-port", what=what, hint=hint))
 
     def programs(self, port: str) -> None:
-        """Run perftest, or else ucx_perftest, over each port between neighbours that have it."""
+        """Run perftest, or else ucx_perftest, over each port between neighbors that have it."""
         if self.results.failure:
             return
         able = {host: self._programs_of(host) for host in self.hosts}
@@ -234,7 +234,7 @@ class _Session:
                 lacking.setdefault(why, []).append(host)
         self._add(notes=tuple(ProgramNote(reason=why, hosts=tuple(hosts)) for why, hosts in lacking.items()))
         chosen: dict[str, list[Pair]] = {}
-        for pair in itertools.chain(*neighbours(len(self.hosts), most=MOST_PROGRAM_PAIRS)):
+        for pair in itertools.chain(*neighbors(len(self.hosts), most=MOST_PROGRAM_PAIRS)):
             first, second = (able[self.hosts[number]] for number in pair)
             if both := [program for program in first if program in second]:
                 chosen.setdefault(both[0], []).append(pair)

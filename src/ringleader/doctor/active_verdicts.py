@@ -23,7 +23,7 @@ EXPECTED_PART = 0.8
 RATE, LATENCY, GPU_RATE = "active.rdma_rate", "active.rdma_latency", "active.rdma_gpu"
 """Checks of what programs of others measure; the last: from memory of GPUs."""
 RATIO, FAR_RATIO = 1.2, 2.0
-"""A rank is slow where it takes so many times the median, and a failure from the second on. Ours."""
+"""A rank is slow where it takes this many times the median, and a failure from the second on. Ours."""
 SCORE = 3.5
 """And where its modified z-score is at least this: Iglewicz and Hoaglin, 1993."""
 LEAST_RANKS = 3
@@ -67,7 +67,7 @@ def _answers(results: ActiveResults, rates: Mapping[tuple[str, str], float]) -> 
             hosts=(host, partner),
         )
     if results.failure:
-        yield failed(f"the measurement did not end well: {results.failure}", remedy="mend that first")
+        yield failed(f"the measurement did not end well: {results.failure}", remedy="repair that first")
     if not pairs and not results.failure:
         if count := len({frozenset(pair) for pair in rates}):
             yield passed(
@@ -96,7 +96,7 @@ def _rate(
         seen = f"{len(slow)} of {len(rates)} directed pairs: {bit_rate(*slow.values())}; all: {seen}"
     yield (failed if slow else passed)(
         seen,
-        expected=f"at least {bit_rate(least)}: {100 * EXPECTED_PART:.0f} % of {bit_rate(expected)}",
+        expected=f"at least {bit_rate(least)}: {100 * EXPECTED_PART:.0f}% of {bit_rate(expected)}",
         remedy="see which wire the ranks use, and the rate of the NICs' links" if slow else "",
         hosts=tuple(dict.fromkeys(host for pair in slow for host in pair)),
     )

@@ -81,7 +81,7 @@ def _launcher() -> Launch:
 
 
 def _without(hosts: Sequence[Host], faults: Sequence[Fault]) -> tuple[Host, ...]:
-    """Return the hosts of which no fault is told; none where a fault is not that of one host."""
+    """Return the hosts for which no fault is reported; none where a fault is not that of one host."""
     names = {f"host {host.name}": host.name for host in hosts}
     bad = {names.get(fault.where) for fault in faults}
     return () if None in bad else tuple(host for host in hosts if host.name not in bad)

@@ -189,7 +189,7 @@ def _providers(facts: Facts) -> Found:
 
 
 def _linked(facts: Facts) -> CheckResult:
-    """Return what ldd does not find; what the driver brings, or an optional plug-in needs, is no fault."""
+    """Return what ldd does not find; what the driver brings, or an optional plug-in needs, is not a fault."""
     if facts.ldd_error:
         return skipped(facts.ldd_error)
     lacks = {
@@ -282,7 +282,7 @@ def _apt(facts: Facts) -> CheckResult:
     other = [host for host in facts.apt_hosts if not USUAL_HOSTS.match(host)]
     if not other:
         return passed(f"asks the usual places: {', '.join(facts.apt_hosts)}")
-    # The base may have brought them: an image cannot tell, so this is no fault.
+    # The base may have brought them: an image cannot tell, so this is not a fault.
     hint = "left by a mirror, or by the base image"
     return _elsewhere(facts, warned(f"asks other places: {', '.join(other)}", remedy=hint))
 
@@ -386,4 +386,4 @@ JUDGES: Mapping[str, Judge] = {
     "ranks": _ranks,
     "training": _training,
 }
-"""Id → the judge; results may have an id of their own."""
+"""Id → the judge; results may have their own id."""

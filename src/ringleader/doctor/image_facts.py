@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A Python package, imported in a process of its own."""
+    """A Python package, imported in its own process."""
 
     name: str
     installed: str = ""
@@ -26,7 +26,7 @@ class Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """A shared library, loaded by its name in a process of its own."""
+    """A shared library, loaded by its name in its own process."""
 
     name: str
     path: str = ""

@@ -113,7 +113,7 @@ def read_manifest(path: Path) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     except (OSError, ValueError) as error:
         return None, str(error)
-    return (found, "") if isinstance(found, dict) else (None, "it is no JSON object")
+    return (found, "") if isinstance(found, dict) else (None, "it is not a JSON object")
 
 
 def libraries_of_interest(mpi_library: str, root: Path = Path("/")) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def parsed_ldd(text: str, paths: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def system_nccl(root: Path = Path("/")) -> tuple[str, ...]:
-    """Return the files of an NCCL that is no part of a Python package."""
+    """Return the files of an NCCL that is not part of a Python package."""
     every = (path for pattern in NCCL_IN_SYSTEM for path in root.glob(pattern))
     return tuple(sorted({os.path.realpath(path) for path in every}))
 

@@ -1,4 +1,4 @@
-"""Questions that the self-test asks in processes of their own, each with a deadline."""
+"""Questions that the self-test asks in their own processes, each with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in a process of its own: imports one package, or loads one library, and says what came of it.
+"""Runs in its own process: imports one package, or loads one library, and says what came of it.
 
 python -m ringleader.doctor.import_probe module torch
 python -m ringleader.doctor.import_probe library libucp.so.0

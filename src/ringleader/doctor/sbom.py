@@ -20,8 +20,8 @@ from ringleader.doctor.image_inspection import read_manifest
 from ringleader.errors import Fault, RefusedError
 from ringleader.images.recipe import RECORD
 
-LONGEST_LICENCE = 100
-"""Characters; what is longer is a licence's text and no name."""
+LONGEST_LICENSE = 100
+"""Characters; what is longer is a license's text and no name."""
 CLASSIFIER = "License :: "
 
 
@@ -33,7 +33,7 @@ class Package:
     """``deb`` or ``pypi``."""
     name: str
     version: str
-    licences: tuple[str, ...] = ()
+    licenses: tuple[str, ...] = ()
     """As the package names them; empty where it does not say."""
     architecture: str = ""
     """Of Debian packages."""
@@ -94,12 +94,12 @@ def debian(root: Path = Path("/")) -> Iterator[Package]:
                 version=fields["Version"],
                 architecture=fields.get("Architecture", ""),
                 source=fields.get("Source", "").partition(" ")[0],
-                licences=debian_licences(root / "usr/share/doc" / name / "copyright"),
+                licenses=debian_licenses(root / "usr/share/doc" / name / "copyright"),
             )
 
 
-def debian_licences(path: Path) -> tuple[str, ...]:
-    """Return the licences that a machine-readable copyright file names; none of other files."""
+def debian_licenses(path: Path) -> tuple[str, ...]:
+    """Return the licenses that a machine-readable copyright file names; none of other files."""
     try:
         content = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -107,7 +107,7 @@ def debian_licences(path: Path) -> tuple[str, ...]:
     if not content.startswith("Format:"):
         return ()
     names = (name.strip() for name in re.findall(r"^License: *(\S.*)$", content, re.M))
-    return tuple(sorted({name for name in names if len(name) <= LONGEST_LICENCE}))
+    return tuple(sorted({name for name in names if len(name) <= LONGEST_LICENSE}))
 
 
 def python(distributions: Iterable[Any] | None = None) -> Iterator[Package]:
@@ -119,11 +119,11 @@ def python(distributions: Iterable[Any] | None = None) -> Iterator[Package]:
         if fields is None or not name or name.lower() in seen:
             continue  # a directory without metadata, or what a later entry of the path would have
         seen.add(name.lower())
-        yield Package(sort="pypi", name=name, version=one.version, licences=python_licences(fields))
+        yield Package(sort="pypi", name=name, version=one.version, licenses=python_licenses(fields))
 
 
-def python_licences(fields: Any) -> tuple[str, ...]:
-    """Return a Python package's licences: its expression, else its classifiers, else a short name.
+def python_licenses(fields: Any) -> tuple[str, ...]:
+    """Return a Python package's licenses: its expression, else its classifiers, else a short name.
 
     ``fields`` is its metadata, a message as ``importlib.metadata`` gives it.
     """
@@ -136,7 +136,7 @@ def python_licences(fields: Any) -> tuple[str, ...]:
     if names:
         return tuple(sorted(set(names)))
     short = str(fields.get("License", "")).strip()
-    return (short,) if short and "\n" not in short and len(short) <= LONGEST_LICENCE else ()
+    return (short,) if short and "\n" not in short and len(short) <= LONGEST_LICENSE else ()
 
 
 def text(subject: Subject, packages: Iterable[Package]) -> str:
@@ -185,8 +185,8 @@ def _component(place: str, package: Package) -> dict[str, Any]:
         "version": package.version,
         "purl": place,
     }
-    if package.licences:
-        found["licenses"] = [{"license": {"name": name}} for name in package.licences]
+    if package.licenses:
+        found["licenses"] = [{"license": {"name": name}} for name in package.licenses]
     if package.source and package.source != package.name:
         found["properties"] = [{"name": "debian:source", "value": package.source}]
     return found

@@ -228,7 +228,7 @@ class Communicator:
         raise NotImplementedError
 
     def split(self, colors: Sequence[int]) -> Communicator:
-        """Return one of the ranks that have this one's colour; ``colors`` are those of all, by rank."""
+        """Return one of the ranks that have this one's color; ``colors`` are those of all, by rank."""
         raise NotImplementedError
 
     def on_host(self) -> Communicator:
@@ -261,7 +261,7 @@ class Communicator:
     # facts
 
     def numbers_in(self, other: Communicator) -> list[int]:
-        """Return by rank its number in another communicator, a negative one where it is not there."""
+        """Return by rank its number in another communicator, a negative one where it does not exist."""
         raise NotImplementedError
 
     def firsts_on_hosts(self) -> list[int] | None:
@@ -359,7 +359,7 @@ class World:
     membership: Any = None
     """In an elastic job this rank's part in the present generation (`mpi_proxy.membership.Membership`)."""
     why_broken: Callable[[], str] = str
-    """Says why no rank can go on, empty as long as they can: the end of one in an elastic job."""
+    """Says why no rank can continue, empty as long as they can: the end of one in an elastic job."""
     sleep: RequestSleep | None = None
     """Sleeps until requests are done, None where nothing wakes this rank then."""
 

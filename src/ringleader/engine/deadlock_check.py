@@ -25,7 +25,7 @@ QUESTION, ANSWER, VERDICT = 78, 79, 80
 """Tags of the messages."""
 PAUSE_SECONDS = 0.2
 """Between two questions; also how long a rank with the verdict leaves it to the others to read theirs, before
-they are told that this one has given up."""
+they are notified that this one has given up."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ class Session(SessionParts):
     registry: ProcessSetRegistry = field(init=False)
     """The process sets."""
     deadlock_check: DeadlockCheck | None = field(init=False, default=None)
-    """Tells of ranks that wait for each other in different groups, None for a rank that is alone."""
+    """Reports ranks that wait for each other in different groups, None for a rank that is alone."""
     timelines: Timelines = field(init=False)
     """What operations go through is written there, where that is asked for; it watches all engines."""
 
@@ -94,7 +94,7 @@ class Session(SessionParts):
             read_timeline_options(os.environ), rank=self.ranks.rank, host=socket.gethostname()
         )
         self.timelines.attach(self.engine.queue)
-        # Uncoupled ranks meet for broadcasts alone.
+        # Independent ranks synchronize for broadcasts alone.
         if self.base is not None and not self.settings.uncoupled:
             self.deadlock_check = DeadlockCheck(
                 self.base, patience=self.settings.limits.mismatch, sets=self.registry.table.all

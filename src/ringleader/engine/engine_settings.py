@@ -51,7 +51,7 @@ class EngineSettings:
     uncoupled: bool
     """Keep rank and size but exchange nothing."""
     in_step: bool = False
-    """Uncoupled, but meet the other ranks where something would be exchanged."""
+    """Uncoupled, but synchronize with the other ranks where something would be exchanged."""
     status_file: str
     """File in which the launcher notes ranks that ended; empty where there is none."""
     limits: Limits
@@ -62,8 +62,8 @@ class EngineSettings:
     transport: str = ""
     """Transport to use instead of the best one: ``mpi`` leaves shared memory out. Empty: the best one."""
     ranks_per_host: int | None = None
-    """Take so many consecutive ranks for a host, None: those that share memory. Lets one machine be measured
-    and tested as several hosts."""
+    """Take this many consecutive ranks for a host, None: those that share memory. Lets one machine be
+    measured and tested as several hosts."""
     fusion_bytes: int | None = None
     """Most bytes of small operations that travel together, 0: each by itself, None: what is best here."""
     dynamic_sets: bool = False

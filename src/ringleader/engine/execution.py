@@ -56,7 +56,7 @@ class Execution:
         """Carry out what is in ``queue``."""
         self._queue = queue
         self.gradients: dict[str, Work] = {}
-        """Exchanges of gradients that this rank can take part in when it has joined, by name. A finaliser may
+        """Exchanges of gradients that this rank can take part in when it has joined, by name. A finalizer may
         take one out at any time."""
         self._offered: dict[str, Work] = {}
         self._barrier, self._transport, self._peer_wait = parts.barrier, parts.transport, parts.peer_wait
@@ -102,7 +102,8 @@ class Execution:
         self._carry_out(self._batches(works))
 
     def stage_first(self, plan: RoundPlan) -> int:
-        """Lay out what a plan does first, before the ranks meet for it; return how, 0 where it was not.
+        """Lay out what a plan does first, before the ranks synchronize for it; return how, 0 where it was
+        not.
 
         Ranks pack what follows where this was packed, so it is laid out when this is done.
         """
@@ -164,7 +165,7 @@ class Execution:
             staged, first_packed = 0, False
 
     def _do(self, batch: Batch | None, works: list[Work], *, staged: int, packed: bool) -> None:
-        """Do works alone or together; ``packed``: whether they lie in the batch's memory already."""
+        """Do works alone or together; ``packed``: whether they are in the batch's memory already."""
         if batch is None:
             self.execute(works[0], staged=staged)
         elif not batch.packed:
@@ -297,17 +298,17 @@ class ReleasedMemory:
         """Whether the other ranks are to hear of something."""
 
     def add(self, region: Region) -> None:
-        """Release a region; may be called at any time, also by a finaliser in the middle of anything else."""
+        """Release a region; may be called at any time, also by a finalizer in the middle of anything else."""
         if self._registered is not None and region.segment is not None:
             self._segments[region.segment.number] = region.segment
             self.to_tell = True
 
     def look_again(self) -> None:
-        """Tell once more of what arrays still looked at when it was told: it may be free by now."""
+        """Report once more what arrays still used when it was reported: it may be free by now."""
         self.to_tell = bool(self._segments)
 
     def unused(self) -> tuple[int, ...]:
-        """Return the segments that this rank needs no more, to be told the others now."""
+        """Return the segments that this rank no longer needs, to be reported to the others now."""
         self.to_tell = False
         if self._registered is None:
             return ()

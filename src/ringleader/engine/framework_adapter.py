@@ -47,7 +47,7 @@ class TransportContext:
 
 
 class DeviceTransport(Protocol):
-    """Carries arrays on devices. Devices work behind the host's back, so it is also told of moments."""
+    """Carries arrays on devices. Devices work behind the host's back, so it is also notified of moments."""
 
     @property
     def name(self) -> str:

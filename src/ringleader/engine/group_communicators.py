@@ -80,7 +80,7 @@ class Communicators:
 
     world: World
     comm: Communicator
-    """All ranks of the engine's group; a communicator of its own."""
+    """All ranks of the engine's group; its own communicator."""
     host: Communicator
     """The ranks of this host."""
     cross: Communicator
@@ -252,7 +252,7 @@ def enough_memory(
 ) -> bool:
     """Agree over all ranks whether every host has room for ``nbytes`` of each of its ranks. Collective.
 
-    What the host agent of an elastic job gives does not lie in /dev/shm, so there is no limit to look at.
+    What the host agent of an elastic job gives is not in /dev/shm, so there is no limit to look at.
     """
     if comm.proxied:
         return True

@@ -12,7 +12,7 @@ In a round each rank brings a digest of what it has pending. Where the digests a
 done. Otherwise the ranks exchange their lists, and `negotiation.decide` says what all of them have asked for,
 whatever the order.
 
-An engine is of one group of ranks. Groups have engines of their own, so that none waits for another.
+An engine is of one group of ranks. Groups have their own engines, so that none waits for another.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Engine:
 
     def _met(self, work: Work) -> bool:
         """Meet the other ranks for an operation and do it; False where they ask for something else."""
-        # A rank that did not lay its data out before would meet the others again.
+        # A rank that did not lay its data out before would synchronize with the others again.
         staged = self.transport.stage(work)
         if not self._barrier.agree(work.digest + staged & MASK):
             return False
@@ -175,7 +175,8 @@ class Engine:
         if queue.works.setdefault(work.name, work) is work:
             self._negotiate([work], blocked=True)
             return
-        # Another thread has asked under this name while this one met the other ranks, who now send lists.
+        # Another thread has asked under this name while this one synchronized with the other ranks, who now
+        # send lists.
         queue.finish(work, still_pending(work))
         self._negotiate(list(queue.works.values()), blocked=False)
 
@@ -308,7 +309,7 @@ class Engine:
         self.run(_control_work("process_set", note=change))
 
     def register(self, count: int, dtype: str, device: str = "cpu") -> Region:
-        """Make memory in which gradients can be reduced in place, in turn with the operations. Collective."""
+        """Make memory in which gradients are reduced in place, in order with the operations. Collective."""
         if device != "cpu":
             if self.queue.devices is None:
                 raise HorovodInternalError(f"arrays on {device} cannot be carried here")
@@ -322,7 +323,7 @@ class Engine:
     def release(self, region: Region) -> None:
         """Say that this rank needs memory that `register` made no more. Not collective, and waits for nobody.
 
-        May be called at any time, also by a finaliser in the middle of anything else. The memory goes
+        May be called at any time, also by a finalizer in the middle of anything else. The memory goes
         when all ranks have released it and no array of theirs is left over it: they tell each other
         with the next operation after a release, or the next `register`. Memory of this rank's own goes with
         its last array, as any does.
@@ -352,7 +353,7 @@ class Engine:
         return self.transport.divide(region, start, stop) if region.device == "cpu" else None
 
     def publish_parts(self, region: Region, name: str) -> None:
-        """Bring everybody's part of divided memory to all ranks, which meet afterwards. Collective."""
+        """Bring everybody's part of divided memory to all ranks, which synchronize afterwards. Collective."""
         signature = Signature(kind="publish_parts", dtype=region.dtype, shape=(region.count,))
         digest = signature_digest(signature)
         self.run(Work(signature, digest, name=name, serial=0, array=region, out=region))

@@ -2,7 +2,7 @@
 
 A collective on a device is launched and not waited for, and it holds the device until all its ranks have
 launched it. Two ranks that launch two of them in different orders may each hold the other's device for
-ever. Within one group of ranks the engine has one order. Groups (process sets) have engines of their own, in
+ever. Within one group of ranks the engine has one order. Groups (process sets) have their own engines, in
 threads of their own, so each operation gets a place in one order of all groups:
 
 - When all ranks of a group have come to an operation, each proposes a number that is larger than all it has
@@ -10,7 +10,7 @@ threads of their own, so each operation gets a place in one order of all groups:
 - A rank launches an operation when nothing that it knows of may get a smaller place. That wait is short: the
   ranks that are to tell their numbers are all in the middle of doing so.
 
-Gradients of a step are launched as a *sequence*, while backward goes on, in an order that is known; what
+Gradients of a step are launched as a *sequence*, while backward continues, in an order that is known; what
 comes between would be between other buckets on each rank. So a sequence stands alone: it is refused where a
 rank has something else on its way, and what comes meanwhile goes past the devices, through the host. A
 script that does that again and again gets no sequences any more.
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_INTERRUPTIONS = 3
-"""So many operations may come during sequences; then sequences cost more than they spare."""
+"""This many operations may come during sequences; then sequences cost more than they spare."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -48,7 +48,7 @@ class Launch:
 
     @property
     def message(self) -> int:
-        """Return what the other ranks of the group are told."""
+        """Return what is sent to the other ranks of the group."""
         return 2 * self.stamp + self.alone
 
 

@@ -1,4 +1,4 @@
-"""MPI in this process: loaded late, initialised once, finalised at exit. Only this module imports mpi4py."""
+"""MPI in this process: loaded late, initialized once, finalized at exit. Only this module imports mpi4py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MPI4PY = tuple(f"4.{minor}" for minor in range(1, 10))
 
 
 def load(settings: EngineSettings) -> Any:
-    """Import mpi4py's MPI, initialise it in this process if nobody has, and return it.
+    """Import mpi4py's MPI, initialize it in this process if nobody has, and return it.
 
     Raises `WorldError` where mpi4py is too old or too new, or the library that was loaded is not the
     launcher's.
@@ -25,8 +25,8 @@ def load(settings: EngineSettings) -> Any:
     # `render.mpirun_command`, for jobs that our launcher did not start.
     os.environ.setdefault("OMPI_MCA_btl_tcp_flags", "313")
     # mpirun asks ranks that share processors to give way with sched_yield while they wait inside MPI. Seen on
-    # Linux 6.18: a rank that has done so many times gets no processor for minutes afterwards, though it could
-    # run. Long waits sleep instead (`peer_wait`); short ones inside MPI may spin.
+    # Linux 6.18: a rank that has done this many times gets no processor for minutes afterwards, though it
+    # could run. Long waits sleep instead (`peer_wait`); short ones inside MPI may spin.
     os.environ.update({"OMPI_MCA_mpi_yield_when_idle": "0"})
     import mpi4py
 
@@ -43,7 +43,7 @@ def load(settings: EngineSettings) -> Any:
     except (ImportError, RuntimeError) as error:
         raise WorldError(f"mpi4py found no MPI library to load: {error}") from error
     if MPI.Is_finalized():
-        raise WorldError("MPI was finalised in this process and cannot be started again")
+        raise WorldError("MPI was finalized in this process and cannot be started again")
     if not MPI.Is_initialized():
         MPI.Init_thread(MPI.THREAD_MULTIPLE)
         _OURS.append(os.getpid())
@@ -54,22 +54,22 @@ def load(settings: EngineSettings) -> Any:
 
 
 _OURS: list[int] = []
-"""The process whose MPI was initialised here, so that it is its to finalise, and not that of a forked child,
+"""The process whose MPI was initialized here, so that it is its to finalize, and not that of a forked child,
 which has this list too. It mirrors state of the MPI library, which is one per process."""
 
 
 def ours() -> bool:
-    """Return whether MPI runs in this process and was initialised by `load`."""
+    """Return whether MPI runs in this process and was initialized by `load`."""
     return os.getpid() in _OURS and runs()
 
 
 def inherited() -> bool:
-    """Return whether `load` initialised MPI in a process of which this one is a forked child."""
+    """Return whether `load` initialized MPI in a process of which this one is a forked child."""
     return bool(_OURS) and os.getpid() not in _OURS
 
 
 def runs() -> bool:
-    """Return whether MPI was initialised in this process, by whomever, and not finalised."""
+    """Return whether MPI was initialized in this process, by whomever, and not finalized."""
     if "mpi4py.MPI" not in sys.modules:
         return False
     from mpi4py import MPI
@@ -78,7 +78,7 @@ def runs() -> bool:
 
 
 def finalize() -> None:
-    """Finalise MPI if it is ours. Waits for all ranks of the job, as MPI does."""
+    """Finalize MPI if it is ours. Waits for all ranks of the job, as MPI does."""
     if ours():
         from mpi4py import MPI
 

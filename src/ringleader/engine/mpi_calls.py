@@ -55,7 +55,7 @@ class MpiCalls:
         self._peer_wait = peer_wait
 
     def uncounted(self) -> MpiCalls:
-        """Return the same calls for what is no array of the script's: their bytes are not counted."""
+        """Return the same calls for what is not an array of the script's: their bytes are not counted."""
         return MpiCalls(self.comm, self._peer_wait, polling=self.polling, most_bytes=self.most_bytes)
 
     def finish(self, requests: Sequence[Any]) -> None:

@@ -270,7 +270,7 @@ class Process:
         """Be the last exit handler. Where ranks have left this one, an interrupt becomes its end.
 
         The interpreter ends with the script's exit code, which no exit handler knows. Only where the script
-        initialised MPI itself does mpi4py finalize it afterwards, which would wait for the other ranks: our
+        initialized MPI itself does mpi4py finalize it afterwards, which would wait for the other ranks: our
         launcher has reported any other code, so it is 0, and mpirun alone stops ranks that wait there.
         """
         if self._left_alone and self._pid == os.getpid() and loaded_mpi.runs():

@@ -27,7 +27,7 @@ class ProcessSetRegistry:
         ``open_group`` makes the group of a set, given its number and ranks; it is collective over these.
         """
         self._rank = global_group.ranks.rank
-        # Uncoupled ranks too have the same sets.
+        # Independent ranks too have the same sets.
         self._agree_on = global_group.broadcaster.agree_on_sets
         self._exchange = exchange
         self._open_group = open_group
@@ -59,8 +59,8 @@ class ProcessSetRegistry:
     def add(self, ranks: Sequence[int]) -> int:
         """Register a set and return its number. Collective over all ranks, also those that are not in it.
 
-        `ValueError`, on all ranks, where there is such a set, or it is no set of ranks; `MismatchError`, on
-        all ranks, where they do not all ask for it.
+        `ValueError`, on all ranks, where there is such a set, or it is not a set of ranks; `MismatchError`,
+        on all ranks, where they do not all ask for it.
         """
         self._agree_on(f"hvd.add_process_set({sorted(ranks)})")
         numbers = self.table.checked(ranks)
@@ -107,7 +107,7 @@ class ProcessSetRegistry:
         return True
 
     def forked(self, why: str) -> None:
-        """Go on in a forked child: see `SubmissionQueue.forked`."""
+        """Continue in a forked child: see `SubmissionQueue.forked`."""
         for group in self._groups.values():
             for engine in group.engines:
                 engine.queue.forked(why)

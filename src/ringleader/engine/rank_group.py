@@ -71,8 +71,8 @@ class Group:
     engine: Engine
     """Does the operations of the group, and of no other."""
     broadcaster: Engine
-    """Does the broadcasts: the same engine, except among uncoupled ranks. These exchange nothing else, but a
-    script cannot go on without what another rank has read or the parameters that it began with."""
+    """Does the broadcasts: the same engine, except among independent ranks. These exchange nothing else, but
+    a script cannot continue without what another rank has read or the parameters that it began with."""
     ranks: RankLayout
     """Who this rank is within the group: numbers go from 0 to the size of the group."""
     global_ranks: tuple[int, ...]
@@ -234,7 +234,7 @@ def open_group(
 def _context(
     session: SessionParts, settings: EngineSettings, ranks: RankLayout, peer_wait: PeerWait, host: Transport
 ) -> TransportContext:
-    """Return what a framework's own transports are told of a group."""
+    """Return what a framework's own transports get to know of a group."""
     return TransportContext(
         ranks=ranks,
         peer_wait=peer_wait,
@@ -316,7 +316,7 @@ def _transport(
 
 
 def _new_segment(comms: Communicators, nbytes: int) -> Segment | None:
-    """Return shared memory, None where a host has none left; the user is told so."""
+    """Return shared memory, None where a host has none left, which is reported to the user."""
     segment = comms.new_segment(nbytes)
     if segment is None and comms.ranks.rank == 0:
         print(  # noqa: T201

@@ -1,4 +1,4 @@
-"""Shared memory that scripts and gradients use: which segment an array lies in, and where in it.
+"""Shared memory that scripts and gradients use: which segment an array is in, and where in it.
 
 Two ranks may reduce an array in place only when each brings memory at the same place of the same segment. A
 *location* is therefore one integer that ranks can show each other; 0 stands for ordinary memory.
@@ -14,7 +14,7 @@ from ringleader.engine.operations import ReduceOp
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
 
 _OFFSET_BITS = 44
-"""A location is the number of the segment above so many bits of offset."""
+"""A location is the number of the segment above this many bits of offset."""
 CHUNK_BYTES = 256 << 10
 """Piece that is reduced at a time on one host: small enough that the write-back finds it in the cache."""
 MOST_PLACES = 256
@@ -39,7 +39,7 @@ class RegisteredMemory:
     ) -> None:
         """Begin without segments. ``me`` is the local rank.
 
-        ``slices``: so many of the local ranks, the first ones, reduce a slice of an array each.
+        ``slices``: this many of the local ranks, the first ones, reduce a slice of an array each.
         ``new_segment`` makes shared memory on all hosts, None where one of them has no room; ``free_segment``
         gives it back on all of them. Both are collective.
         """

@@ -47,8 +47,9 @@ class SubmissionQueue:
     ) -> None:
         """Begin empty.
 
-        ``run_round`` meets the other ranks once and does what all have asked for, while the lock is held; it
-        is given whether the script stands still meanwhile. ``threads``: whether a second thread may run it.
+        ``run_round`` synchronizes with the other ranks once and does what all have asked for, while the lock
+        is held; it is given whether the script stands still meanwhile. ``threads``: whether a second thread
+        may run it.
         """
         self.works: dict[str, Work] = {}
         """By name. Also touched without the lock, by operations of a dict that are one step."""

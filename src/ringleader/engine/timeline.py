@@ -31,7 +31,7 @@ RANK = "{rank}"
 EVERY_SECONDS = 0.05
 """How often the thread writes; a reader sees what happened at most twice as long ago."""
 SLICE = 16
-"""So many notes are turned into events, in about 60 µs, before other threads get their turn."""
+"""This many notes are turned into events, in about 60 µs, before other threads get their turn."""
 PAUSE_SECONDS = 0.0001
 HURRY = 20_000
 """With more notes than this there are no turns: they would become more and more."""
@@ -40,7 +40,7 @@ ZERO_NANOS = 1_735_689_600 * 10**9
 numbers stay small enough for an eighth of a microsecond to be exact."""
 _OFFSET = time.time_ns() - ZERO_NANOS - time.perf_counter_ns()
 WINDOW_REDUCE = "WINDOW_REDUCE"
-"""Ranks of one host reduce what lies in the memory that they share."""
+"""Ranks of one host reduce what is in the memory that they share."""
 CROSS_ALLREDUCE = "CROSS_ALLREDUCE"
 """Between hosts: this rank waits for what it exchanges with its peers there."""
 _MPI = {
@@ -166,7 +166,7 @@ class Observer:
         self._note((now(), stage, self._group, work.signature, work.local_name, work.serial, text))
 
     def mark(self, stage: Stage, phase: str | None = None) -> None:
-        """Note a stage that is no operation's, with the name of what begins or ends.
+        """Note a stage that is not an operation's, with the name of what begins or ends.
 
         A round only where that was asked for.
         """

@@ -2,13 +2,13 @@
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "JSON Array Format":
 events in brackets, of which the last may be missing. Every named operation has a *track* (a thread in the
-format's words) on which its phases lie in each other:
+format's words) on which its phases are nested:
 
     NEGOTIATE_ALLREDUCE            ALLREDUCE
        WAIT_FOR_RANKS                 WINDOW_REDUCE
 
 A phase that begins and ends between two calls of `ChromeTrace.events` becomes one complete event (``X``); one
-that is still going on is opened with ``B``, so that the file of a job that hangs shows where, and closed with
+that is still running is opened with ``B``, so that the file of a job that hangs shows where, and closed with
 ``E``.
 """
 
@@ -26,7 +26,7 @@ from ringleader.engine.reduction_kernels import ITEMSIZE
 WAITING = "WAIT_FOR_RANKS"
 CYCLE = "CYCLE_START"
 MOST_TRACKS = 1000
-"""So many names have a track of their own; later ones share tracks, so that a script that makes up a new name
+"""This many names have their own track; later ones share tracks, so that a script that makes up a new name
 in every step does not make the file, and this process, larger and larger."""
 _QUANTUM = 125
 """Nanoseconds. Times are multiples of it: an eighth of a microsecond is exact in binary, so that phases lie
@@ -47,7 +47,7 @@ class Stage(IntEnum):
     CYCLE = 4
     """A round of all ranks begins."""
     BEGIN = 5
-    """Something begins that is no operation, such as ``BACKWARD``."""
+    """Something begins that is not an operation, such as ``BACKWARD``."""
     END = 6
     """It ended."""
 
@@ -81,7 +81,7 @@ class _Track:
     shared: bool
     """Whether it goes to another operation when this one is done."""
     phases: list[_Phase] = field(default_factory=list)
-    """What is going on, the outermost first."""
+    """What is in progress, the outermost first."""
 
 
 _Key = tuple[str, str, str | None, int]

@@ -125,7 +125,7 @@ class CommunicatorTraffic:
         )
 
     def allreduce(self, nbytes: int) -> None:
-        """Count a reduction of so many bytes on all ranks."""
+        """Count a reduction of this many bytes on all ranks."""
         if self._hosts == 1:
             self.total.local += nbytes
             return
@@ -138,7 +138,7 @@ class CommunicatorTraffic:
         self.total.add(nbytes, bounds, bounds)
 
     def allgather(self, counts: Sequence[int]) -> None:
-        """Count an allgather of so many bytes of each rank."""
+        """Count an allgather of this many bytes of each rank."""
         mine, everything = counts[self._rank], sum(counts)
         if self._hosts == 1:
             self.total.local += mine
@@ -148,7 +148,7 @@ class CommunicatorTraffic:
         self.total.add(mine, sent, (away // self._here, everything))
 
     def broadcast(self, nbytes: int, root: int) -> None:
-        """Count a broadcast of so many bytes."""
+        """Count a broadcast of this many bytes."""
         sent = nbytes * (root == self._rank)
         if self._hosts == 1:
             self.total.local += sent
@@ -157,7 +157,7 @@ class CommunicatorTraffic:
         self.total.add(sent, (sent, nbytes * self._rounds), received)
 
     def reduce_scatter(self, nbytes: int) -> None:
-        """Count a reduce-scatter of so many bytes on each rank, of which each rank gets an equal part."""
+        """Count a reduce-scatter of this many bytes on each rank, of which each rank gets an equal part."""
         if self._hosts == 1:
             self.total.local += nbytes
             return

@@ -1,7 +1,7 @@
 """What one host can do, as the processes on it see it. Values only; ``readers`` fill them in.
 
 A value that could not be read is ``None``, or empty text where the docstring says so; why it could not be
-read stands in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second, times seconds.
+read is in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second, times seconds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RdmaPort:
     gids: tuple[Gid, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     """``counters/`` and ``hw_counters/`` by file name, as written there (``port_xmit_data`` is in 4 bytes).
-    Those of which the kernel has no number (``N/A (no PMA)``, on virtual functions) are not there."""
+    Those of which the kernel has no number (``N/A (no PMA)``, on virtual functions) do not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,7 @@ class Gpu:
     """Kernel driver: ``nvidia``, ``amdgpu``, ``vfio-pci``; empty: none."""
     uuid: str = ""
     device_file: str = ""
-    """``/dev/nvidia0``; empty: it is not there, as in a container that was not given this GPU. Such GPUs
+    """``/dev/nvidia0``; empty: it does not exist, as in a container that was not given this GPU. Such GPUs
     come last."""
     memory: int | None = None
     bar1_memory: int | None = None

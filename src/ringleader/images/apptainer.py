@@ -39,7 +39,7 @@ def text(image: Image) -> str:
     whole = "".join(f"{line}\n" for line in (*lines, *_ending(image, image.stages[-1])))
     found = TEMPLATE.search(whole)
     if found:
-        what = f"Apptainer would take {found[0]} for a variable of its own"
+        what = f"Apptainer would take {found[0]} for its own variable"
         raise RequestError(what, where=image.name, hint="write it without one of the blanks or braces")
     return whole
 

@@ -17,7 +17,7 @@ WITHOUT_APT = re.compile(
 TAG_WITHOUT_APT = re.compile(
     r"(^|-)(alpine|ubi|rockylinux|rocky|centos|amzn|el|fc|opensuse|leap)[0-9.]*(-|$)"
 )
-APT_HINT = "images stand on Debian or Ubuntu: ubuntu:24.04, debian:12, or such a flavour of the same image"
+APT_HINT = "images stand on Debian or Ubuntu: ubuntu:24.04, debian:12, or such a flavor of the same image"
 LIKE_HINT = 'say which of the known ones it resembles: base-like = "debian:12". Known: '
 
 
@@ -50,7 +50,7 @@ class CudaImage:
 
     version: str
     """CUDA version as in the tag: ``12.8.1``."""
-    flavour: str
+    flavor: str
     """``base`` (the runtime library alone), ``runtime`` (with NCCL and the maths libraries) or ``devel``."""
     has_cudnn: bool
 
@@ -77,9 +77,9 @@ def find_cuda_image(reference: str) -> CudaImage | None:
     if match is None:
         return None
     parts = tag.split("-")
-    flavour = next((part for part in ("devel", "runtime", "base") if part in parts), "devel")
+    flavor = next((part for part in ("devel", "runtime", "base") if part in parts), "devel")
     return CudaImage(
-        version=match[1], flavour=flavour, has_cudnn=any(part.startswith("cudnn") for part in parts)
+        version=match[1], flavor=flavor, has_cudnn=any(part.startswith("cudnn") for part in parts)
     )
 
 

@@ -58,7 +58,7 @@ class Task:
     """Run the self-test in the image; it must have one (``Image.test``). So must it for ``sbom``."""
     sbom: bool = False
     seconds: float = 21600.0
-    """What the builder may take."""
+    "Time limit for the builder."
 
     def argv(self, directory: str = "BUILD") -> tuple[str, ...]:
         """Return the builder's command line for a directory that ``made`` has made."""
@@ -148,7 +148,7 @@ def contents(image: Image, where: str, *, own_wheel: bool = True) -> Contents:
 def made(dockerfile: str, inside: Contents) -> Iterator[Path]:
     """Make a directory with the Dockerfile and, beside it, the context; yield its path.
 
-    Only we can read it, and it is removed in the end, come what may. The Dockerfile is no part of the
+    Only we can read it, and it is removed in the end, come what may. The Dockerfile is not part of the
     context: a recipe may copy a file of that name. Raises RefusedError where something cannot be copied.
     """
     what = "there is no place for the context"

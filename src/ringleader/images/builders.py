@@ -36,11 +36,13 @@ def _tag(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """How an image is to be built, as far as the builder is told; options of ``ringleader image build``."""
+    """How an image is to be built, as far as builders need to know; options of ``ringleader image build``."""
 
-    tag: str = option("[default: the recipe's name, latest]", default="", read=_tag, metavar="NAME:TAG")
+    tag: str = option(
+        "Name of the image. [default: the recipe's name, latest]", default="", read=_tag, metavar="NAME:TAG"
+    )
     platform: str = option(
-        "[default: the builder's own]",
+        "Platform of the image. [default: the builder's]",
         default="",
         choices=["", "linux/amd64", "linux/arm64"],
         metavar="OS/ARCH",
@@ -51,15 +53,13 @@ class BuildOptions:
         choices=["oci", "rootless", "chroot"],
     )
     arguments: tuple[str, ...] = many(
-        "A further word for the builder. Again for more.", "--builder-arg", metavar="WORD"
+        "Pass one more argument to the builder; may be given again.", "--builder-arg", metavar="WORD"
     )
-    pull: str = option(
-        "When base images are fetched.", default="missing", choices=["missing", "always", "never"]
-    )
-    no_cache: bool = flag("Use no layer of an earlier build.")
+    pull: str = option("When to pull base images.", default="missing", choices=["missing", "always", "never"])
+    no_cache: bool = flag("Do not use layers of earlier builds.")
     timestamp: int | None = option(
-        "Date of everything in the image, since 1970, so that the same recipe gives the same image. "
-        "[default: SOURCE_DATE_EPOCH, else the time of the build]",
+        "Date of all files in the image, in seconds since 1970, so that the same recipe gives the same "
+        "image. [default: SOURCE_DATE_EPOCH, else the time of the build]",
         least=0,
         unit="seconds",
         metavar="SECONDS",

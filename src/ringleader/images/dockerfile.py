@@ -142,7 +142,7 @@ def _json(argv: tuple[str, ...]) -> str:
 # --- commands of a step as a chain that stops at the first failure, laid out to be read --------------------
 
 WIDTH = 100
-"""Columns after which a command goes on in a further line."""
+"""Columns after which a command continues in a further line."""
 INDENT = "        "
 SEPARATORS = (";", "&", "||")
 LINES = "printf '%s\\n'"
@@ -186,7 +186,7 @@ def _grouped(command: str) -> str:
 def _wrapped(command: str) -> Iterator[str]:
     """Yield a command in lines of about ``WIDTH``, broken at blanks outside quotes.
 
-    The lines of a file that is written are lines of their own.
+    The lines of a file that is written are separate lines.
     """
     line, quoted_only = "", command.startswith(LINES)
     for word, _ in _words(command):

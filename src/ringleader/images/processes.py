@@ -24,7 +24,7 @@ GRACE_SECONDS = 3.0
 DRAIN_SECONDS = 10.0
 """What is waited for the end of the output once the command itself has ended."""
 GLANCE_SECONDS = 0.5
-"""How often the one who waits is told that time passes."""
+"""How often the one who waits is called while time passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def answer(
 def _started(
     argv: tuple[str, ...], environ: Mapping[str, str], grace: float, *, is_joined: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a command in a process group of its own; end that politely first."""
+    """Start a command in its own process group; end that politely first."""
     process = None
     try:
         with _held_signals():

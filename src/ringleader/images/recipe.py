@@ -184,7 +184,7 @@ class Conflict:
 TYPES = {
     "str": 'text in quotes: "…"',
     "bool": "true or false",
-    "int": "a whole number",
+    "int": "an integer",
     "tuple[str, ...]": 'a list of texts: ["…", "…"]',
     "tuple[tuple[str, str], ...]": 'a table of texts: { NAME = "…" }',
 }
@@ -262,7 +262,7 @@ def _pairs(field: Field[Any], found: dict[str, Any]) -> Iterator[tuple[str, str]
         try:
             _fits(field.metadata["names"], name)
             if not isinstance(one, str):
-                hint = 'a name with dots stands in quotes: "a.b" = "…"' if isinstance(one, dict) else ""
+                hint = 'a name with dots needs quotes: "a.b" = "…"' if isinstance(one, dict) else ""
                 raise UnfitError(f"{shown(one)} is not {TYPES['str']}", hint)
             _fits(field.metadata["kind"], one)
         except UnfitError as fault:

@@ -44,7 +44,7 @@ def recipe(
     except (ValueError, RecursionError) as error:  # also numbers and nesting beyond Python's limits
         match = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", str(error))
         what, line = (match[1], f":{match[2]}") if match else (str(error), "")
-        raise RequestError(f"is no TOML: {what}", where=f"{where}{line}") from None
+        raise RequestError(f"is not TOML: {what}", where=f"{where}{line}") from None
     reader = _Reader(_Lines(text, where))
     for setting in settings:
         reader.change(document, setting, "--set")
@@ -114,7 +114,7 @@ class _Reader:
         wanted = found.get("set") if isinstance(found, dict) else None
         if wanted and isinstance(wanted, str) and wanted not in sets_of_mirrors():
             sets = ", ".join(sets_of_mirrors())
-            self._fault(("mirrors", "set"), f"{shown(wanted)} is no set of mirrors", f"Known: {sets}")
+            self._fault(("mirrors", "set"), f"{shown(wanted)} is not a set of mirrors", f"Known: {sets}")
         blocks = self._blocks(document)
         self._conflicts(base_image.conflicts(head))
         if not self.faults:
@@ -127,7 +127,7 @@ class _Reader:
         """Put one ``block.key=value`` into a document; ``whole``: the option names the key already."""
         path, equals, word = setting.partition("=")
         block, _, rest = path.partition(".")
-        # A label's name has dots of its own.
+        # A label's name has its own dots.
         keys = (block, rest) if block == "labels" and rest else tuple(path.split("."))
         if not equals or not all(keys):
             what = f"{shown(setting)} is not KEY=VALUE"

@@ -44,7 +44,7 @@ def _version(who: str, value: str, known: Sequence[str], *words: str) -> Problem
     if value in words:
         return None
     if not key(value) or not value.replace(".", "").isalnum():
-        return (f"{value!r} is no version", f"such as {newest(known)}")
+        return (f"{value!r} is not a version", f"such as {newest(known)}")
     if any(matches(one, value) for one in known):
         return None
     near = ", ".join(nearest(value, known))
@@ -63,7 +63,7 @@ def _base(value: str, tables: Tables) -> Problem:
     if (found := find_base(value)) is not None and found.name.partition(":")[0] == value.partition(":")[0]:
         return None
     known = ", ".join(row.name for row in tables.bases)
-    return (f"{value!r} is no base that the tables know", f"known: {known}")
+    return (f"{value!r} is not a base that the tables know", f"known: {known}")
 
 
 def _gpu(value: str, tables: Tables) -> Problem:
@@ -74,7 +74,9 @@ def _gpu(value: str, tables: Tables) -> Problem:
 
 def _driver(value: str, tables: Tables) -> Problem:
     plain = value.replace(".", "")
-    return None if plain.isdigit() and plain.isascii() else (f"{value!r} is no version", "such as 550.54.15")
+    return (
+        None if plain.isdigit() and plain.isascii() else (f"{value!r} is not a version", "such as 550.54.15")
+    )
 
 
 def _mpi(value: str, tables: Tables) -> Problem:

@@ -145,7 +145,7 @@ def broadcast_parameters(
     }
     for at in kinds:
         chosen[at] = jax.random.key_data(chosen[at])
-    # By their paths, so that ranks with other trees are told so.
+    # By their paths, so that ranks with other trees get an error.
     tree = jax.tree_util.tree_unflatten(structure, chosen)
     told = iter(jax.tree_util.tree_leaves(broadcast(tree, root_rank, process_set=process_set)))
     for at, leaf in enumerate(chosen):

@@ -38,7 +38,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     ``op`` is Average, Sum or Adasum. ``gradient_predivide_factor`` splits the division of an average:
     gradients are divided by it before they are added up, and by the rest afterwards. With
-    ``backward_passes_per_step`` each rank adds up the gradients of so many updates (averages them with
+    ``backward_passes_per_step`` each rank adds up the gradients of this many updates (averages them with
     ``average_aggregated_gradients``), and then they are exchanged once and ``optimizer`` takes its step.
     """
     import optax

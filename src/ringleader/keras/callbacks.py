@@ -97,7 +97,7 @@ class MetricAverageCallback(_OfOneKeras, _Callback):
             return
         names = sorted(numbers)
         mine = numpy.asarray([float(numbers[name]) for name in names])
-        # Their names are part of the operation's: ranks with other metrics are told which.
+        # Their names are part of the operation's: ranks with other metrics get an error that names them.
         name = f"MetricAverageCallback({', '.join(names)})"
         means = ALLREDUCE.run(mine, name, self._process_set, Average)
         logs.update(zip(names, means.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Training with Keras that goes on when ranks are lost, replaced or added. Path and names are Horovod's."""
+"""Training with Keras that continues when ranks are lost, replaced or added. Path and names are Horovod's."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _values() -> tuple[Read, Write]:
 
 
 class CommitStateCallback(_Callback):
-    """Commit the state every so many batches, and at the end of an epoch."""
+    """Commit the state every N batches, and at the end of an epoch."""
 
     def __init__(self, state: State, batches_per_commit: int = 1) -> None:
         """``batches_per_commit``: batches from one commit to the next."""
@@ -98,8 +98,8 @@ class CommitStateCallback(_Callback):
 class UpdateBatchStateCallback(_Callback):
     """Keep the number of the batch in ``state.batch``; it is 0 at the end of an epoch.
 
-    Put it before `CommitStateCallback`. Where Keras knows the steps of an epoch, an epoch that goes on after
-    a reset has the rest of them.
+    Put it before `CommitStateCallback`. Where Keras knows the steps of an epoch, an epoch that continues
+    after a reset has the rest of them.
     """
 
     def __init__(self, state: Any) -> None:

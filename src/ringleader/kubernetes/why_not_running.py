@@ -43,7 +43,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"persistentvolumeclaim \"[^\"]*\" (is )?not found",
-        "kubectl get pvc; create the claim, or correct --claim",
+        "kubectl get pvc; create the claim, or correct --mount",
     ),
     (r"unbound immediate PersistentVolumeClaims", "the claim has no volume yet: kubectl describe pvc"),
     (r"volume node affinity conflict", "the claim's volume lies elsewhere than nodes with enough room"),
@@ -122,16 +122,14 @@ def advice_on_end(code: int | None, reason: str, *, role: str = "", log: str = "
 
 def _on_container(message: str) -> str:
     if _NO_OBJECT.search(message):
-        return "create what is missing, or correct --secret-env, --volume"
+        return "create what is missing, or correct --secret-env or --mount"
     if _NO_PROGRAM.search(message):
         return "the image lacks the program: it needs a shell, mpirun in the launcher, sshd or --spawn exec"
     return advice(message)
 
 
 def _on_mount(message: str) -> str:
-    return (
-        "create what is missing, or correct --claim, --volume" if "not found" in message else advice(message)
-    )
+    return "create what is missing, or correct --mount" if "not found" in message else advice(message)
 
 
 def _on_pull_secret(message: str) -> str:
@@ -275,5 +273,5 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
         hint += f".{resource.group}" if resource.group else ""
         return f"not allowed: {said}", f"{hint}; kubectl auth can-i --list -n {namespace}"
     if error.is_there_already:
-        return "one of this name exists", f"--name another, or ringleader k8s delete {name}"
+        return "one of this name exists", f"--job-name another, or ringleader k8s delete {name}"
     return f"{said} (HTTP {error.status})", ""

@@ -1,6 +1,6 @@
 """Every file of a lab: hostfile, configuration of ssh and sshd, and the scripts that start its hosts. Pure.
 
-There are three kinds of hosts: on the machine's own files, on a root file system of their own (``rootfs``),
+There are three kinds of hosts: on the machine's own files, on their own root file system (``rootfs``),
 and emulated machines with Soft-RoCE. ``scripts`` returns those of a lab's kind. Only programs of the machine
 run in them: all that another root file system must have is an sshd. Of an emulated machine QEMU is process 1
 of the host's namespaces, so what ends, cuts or slows a host does the same to its machine, whose NIC is joined
@@ -142,7 +142,7 @@ def hosts_on_head(spec: LabSpec, missing_names: tuple[str, ...]) -> str:
 def scripts(spec: LabSpec, number: int, directory: str, machine: Machine) -> dict[str, str]:
     """Return the scripts of a host by name.
 
-    ``boot.sh`` turns fresh network, mount, UTS and IPC namespaces into the host and comes back. ``first.sh``
+    ``boot.sh`` turns fresh network, mount, UTS and IPC namespaces into the host and returns. ``first.sh``
     becomes its process 1, ``guest.sh`` is what an emulated machine runs on its files.
     """
     own = f"{directory}/h{number}"
@@ -246,7 +246,7 @@ exec {sshd} -D -f {own}/sshd_config -E {own}/sshd.log
 def rootfs_boot_script(spec: LabSpec, tree: Rootfs, number: int, directory: str) -> str:
     """Return the script that turns fresh namespaces into a host of that tree.
 
-    What the host writes lies in memory and ends with it. Where the kernel can't lay an overlay on the tree
+    What the host writes is in memory and ends with it. Where the kernel can't lay an overlay on the tree
     (one that is an overlay of overlays already), the tree is there read-only, with its own ``/etc``.
     """
     own = f"{directory}/h{number}"

@@ -54,7 +54,7 @@ def kill(lab: Lab, host: LabHost, *, timeout: float = 20.0) -> None:
 
 
 def heal(lab: Lab, host: LabHost, *, root: Path = saved_state.ROOT, timeout: float = 20.0) -> None:
-    """Mend the link, and start the host again where it is dead; returns when the head can log in."""
+    """Repair the link, and start the host again where it is dead; returns when the head can log in."""
     timeout = max(timeout, lab.spec.start_seconds if lab.spec.kernel else 0.0)
     with saved_state.locked(lab.name, root, timeout=timeout) as lock:
         carry_out(*slow_steps(lab.spec, lab.number(host), None), lock=lock)
@@ -91,7 +91,7 @@ _IN_DIRECTORY = 'cd "$1" 2>/dev/null || cd /; shift; exec "$@"'
 def environment(lab: Lab, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the caller's environment with what is a host's own.
 
-    On a host with a root of its own the machine's PATH and the like mean nothing: it has that tree's
+    On a host with its own root the machine's PATH and the like mean nothing: it has that tree's
     environment, and of the caller's only what says how to talk to the caller.
     """
     own = session_variables(lab.spec, cores=usable_cpus())

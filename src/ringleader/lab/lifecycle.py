@@ -113,7 +113,7 @@ def _present(spec: LabSpec, root: Path, *, any_subnet: bool) -> Made | None:
         raise LabError(
             f"it is up with other parameters: {differ}",
             where=f"lab {spec.name}",
-            hint="add --replace, or give the new one another --name",
+            hint="add --replace, or give the new one another --lab-name",
         )
     alive = kernel_state.inside(found.namespaces)
     dead = tuple(h.name for h in lab.hosts if not any(p.first for p in alive.get(h.namespace, ())))

@@ -24,12 +24,12 @@ _slow_rate = rate_option(
 class SlowLink:
     """What a link is limited to; a direction without a limit stays as it is."""
 
-    into: int | None = option("Rate of what reaches the host: 100mbit.", metavar="RATE", read=_slow_rate)
+    into: int | None = option("Rate of traffic to the host: 100mbit.", metavar="RATE", read=_slow_rate)
     """In bit/s."""
-    out_of: int | None = option("Rate of what the host sends.", metavar="RATE", read=_slow_rate)
+    out_of: int | None = option("Rate of traffic from the host.", metavar="RATE", read=_slow_rate)
     """In bit/s."""
     delay: float | None = option(
-        "Delay of each frame, 200us or 1ms: in the directions that have a rate, else in both.",
+        "Delay of each frame (200us, 1ms) in the directions that have a rate, or in both without rates.",
         metavar="TIME",
         read=delay_of_option,
     )

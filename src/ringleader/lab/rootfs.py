@@ -39,7 +39,7 @@ class Bind:
     read_only: bool = False
 
     def __str__(self) -> str:
-        """Write it as ``--bind`` takes it."""
+        """Write it as ``--mount`` takes it."""
         return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
 
 
@@ -97,10 +97,10 @@ def rootfs_from_json(content: Mapping[str, Any] | None) -> Rootfs | None:
 def rootfs_of_options(
     root: str | None, binds: tuple[str, ...], *, lab_directory: str
 ) -> tuple[Rootfs | None, list[Fault]]:
-    """Return the tree that ``--root`` and ``--bind`` mean, with every fault of theirs."""
+    """Return the tree that ``--root`` and ``--mount`` mean, with every fault of theirs."""
     if root is None:
         hint = "without --root the hosts see all of the machine's files"
-        return None, [Fault(where="--bind", what="it goes with --root", hint=hint)] if binds else []
+        return None, [Fault(where="--mount", what="it goes with --root", hint=hint)] if binds else []
     read: list[Bind] = []
     faults: list[Fault] = []
     for text in binds:
@@ -108,7 +108,7 @@ def rootfs_of_options(
             bind = parse_bind(text)
             read.append(replace(bind, source=str(Path(bind.source).resolve())))
         except ValueError as error:
-            faults.append(Fault(where="--bind", what=str(error), hint="for example --bind ~/code:/code:ro"))
+            faults.append(Fault(where="--mount", what=str(error), hint="for example --mount ~/code:/code:ro"))
     tree = Rootfs(path=str(Path(root).resolve()), binds=tuple(read))
     found = (*_bind_faults(tree.binds, lab_directory), *_tree_faults(tree))
     return tree, [*faults, *(Fault(where=where, what=what, hint=hint) for where, what, hint in found)]
@@ -123,15 +123,15 @@ def _bind_faults(binds: tuple[Bind, ...], lab_directory: str) -> Found:
     for bind in binds:
         target = bind.target
         if target in OWN_PLACES or f"{lab_directory}/".startswith(f"{target}/"):
-            yield "--bind", f"every host has its own {target}", "mount it somewhere below"
+            yield "--mount", f"every host has its own {target}", "mount it somewhere below"
         elif f"{target}/".startswith((f"{lab_directory}/", "/proc/", "/sys/")):
-            yield "--bind", f"{target} is not a place for a mount", "for example DIR:/data"
+            yield "--mount", f"{target} is not a place for a mount", "for example DIR:/data"
         elif target in seen:
-            yield "--bind", f"{target} is named twice", "each --bind has a place of its own"
+            yield "--mount", f"{target} is named twice", "each --mount has its own place"
         seen.add(target)
     for bind in binds:
         if not Path(bind.source).exists():
-            yield "--bind", f"{bind.source}: no such file or directory", ""
+            yield "--mount", f"{bind.source}: no such file or directory", ""
 
 
 def _tree_faults(tree: Rootfs) -> Found:
@@ -158,7 +158,7 @@ def _tree_faults(tree: Rootfs) -> Found:
             path /= part
             if path.is_symlink():
                 what = f"{bind.target}: /{path.relative_to(top)} is a symbolic link in {tree.path}"
-                yield "--bind", what, "choose a target without one"
+                yield "--mount", what, "choose a target without one"
                 break
 
 

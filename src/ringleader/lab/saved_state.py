@@ -88,7 +88,7 @@ def subnets(wanted: Iterable[str], root: Path = ROOT) -> tuple[str, ...]:
     return tuple(found)
 
 
-def load(name: str, root: Path = ROOT, *, where: str = "--name") -> Lab:
+def load(name: str, root: Path = ROOT, *, where: str = "--lab-name") -> Lab:
     """Return the lab called ``name``; LabError where there is none or its state can't be read.
 
     ``where``: the option that named it.
@@ -99,10 +99,11 @@ def load(name: str, root: Path = ROOT, *, where: str = "--name") -> Lab:
         return lab_of(from_json(path.read_text()), root)
     except FileNotFoundError:
         others = ", ".join(names(root)) or "none"
+        option = "" if name == DEFAULT_NAME else f" --lab-name {name}"
         raise LabError(
             f"there is no lab {name!r}",
             where=where,
-            hint=f"ringleader lab up{'' if name == DEFAULT_NAME else f' --name {name}'}; labs here: {others}",
+            hint=f"ringleader lab up{option}; labs here: {others}",
         )
     except PermissionError:
         raise LabError("this lab is root's", where=str(path), hint="call ringleader as root (sudo)")
@@ -110,11 +111,11 @@ def load(name: str, root: Path = ROOT, *, where: str = "--name") -> Lab:
         raise LabError(
             f"no state of a lab: {error}",
             where=str(path),
-            hint=f"ringleader lab down --name {name}, then up again",
+            hint=f"ringleader lab down --lab-name {name}, then up again",
         )
 
 
-def current(name: str | None = None, *, root: Path = ROOT, where: str = "--name") -> Lab:
+def current(name: str | None = None, *, root: Path = ROOT, where: str = "--lab-name") -> Lab:
     """Return the lab that ``--lab`` means: ``name``, else the default one, else the only one.
 
     ``where``: the option that named it. LabError where there is none, or where several would do.
@@ -140,7 +141,7 @@ def to_launch_on(
 
     ``name``: of ``--lab-name``; without it RINGLEADER_LAB in ``environ`` names the lab.
 
-    LabError where there is none, or where its hosts have a root of their own: a job that begins on the
+    LabError where there is none, or where its hosts have their own root: a job that begins on the
     machine would look for the machine's Python and MPI there.
     """
     named = environ.get(VARIABLE)

@@ -82,28 +82,28 @@ class LabSpec:
     name: str = DEFAULT_NAME
     """Tells labs on one machine apart; part of every name that the lab leaves in the kernel."""
     hosts: int = option("Number of hosts, h1 … hN.", default=4, least=1, most=MAX_HOSTS, unit="hosts")
-    slots: int = option("Slots of each host in the hostfile.", default=2, least=1, most=1024, unit="slots")
+    slots: int = option("Slots per host in the hostfile.", default=2, least=1, most=1024, unit="slots")
     """Ranks per host, as the hostfile says."""
     bandwidth: int = option(
-        "Rate of each host's link, each way.  [default: 8gbit]",
+        "Rate of each host's link in each direction.  [default: 8gbit]",
         default=8_000_000_000,
         metavar="TEXT",
         read=rate_option(10**6, example="8gbit or 500mbit", bounds="use 1mbit to 1tbit"),
     )
     """In bit/s on the wire."""
     latency: float = option(
-        "Delay of each frame, each way: 200us, 1ms.  [default: 0]",
+        "Delay of each frame in each direction: 200us, 1ms.  [default: 0]",
         default=0.0,
         metavar="TEXT",
         read=delay_of_option,
     )
     """In seconds; needs netem in the kernel."""
     ssh_port: int = option(
-        "Port of each host's sshd.", default=33, least=1, most=65535, wrong="{} is not a port number"
+        "Port of sshd on each host.", default=33, least=1, most=65535, wrong="{} is not a port number"
     )
     subnet: str = "10.213.0.0/24"
     """IPv4 network of the lab: hosts count from its first address, the head has its last one."""
-    private_tmp: bool = flag("Give each host its own, empty /tmp.")
+    private_tmp: bool = flag("Give each host its own empty /tmp.")
     """Otherwise it is the machine's, like a shared file system."""
     tree: Rootfs | None = None
     """Root file system of the hosts; ``None``: the machine's own."""
@@ -160,7 +160,7 @@ def directory_of(name: str, root: str) -> str:
     return f"{root}/{name}"
 
 
-def check_name(name: str, where: str = "--name") -> None:
+def check_name(name: str, where: str = "--lab-name") -> None:
     """Raise RequestError unless ``name`` can be a lab's; every command that takes one calls this.
 
     ``where``: the option that gave it.
@@ -174,7 +174,7 @@ def check(spec: LabSpec, *further: Fault) -> LabSpec:
     return spec
 
 
-def _name_faults(name: str, where: str = "--name") -> list[Fault]:
+def _name_faults(name: str, where: str = "--lab-name") -> list[Fault]:
     if re.fullmatch(rf"[a-z][a-z0-9]{{0,{MAX_NAME - 1}}}", name):
         return []
     hint = f"use 1 to {MAX_NAME} lower-case letters and digits, a letter first"

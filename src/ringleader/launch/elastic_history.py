@@ -9,7 +9,7 @@ from typing import Any
 from ringleader.dataclass_json import bounded
 from ringleader.value_class import dataclass
 
-_TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is no time: it is below 0"}
+_TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class Event:
     seconds: float = bounded(0.0, **_TIME)
     """How long ranks did not train because of it."""
     commit: int = 0
-    """The commit that the job went on from; 0: none."""
+    """The commit that the job continued from; 0: none."""
     generation: int = 0
-    """The one that began; 0: the event is no new generation."""
+    """The one that began; 0: the event is not a new generation."""
     size: int = 0
     """Ranks of the generation."""
 
@@ -60,7 +60,7 @@ def line_of(event: Event) -> str:
     words = {
         "host_added": "is on offer and is looked at",
         "host_lost": "was lost",
-        "host_refused": "cannot take part; the job goes on without it",
+        "host_refused": "cannot take part; the job continues without it",
         "host_leaving": "is left at the next commit",
         "slot_left_out": "is left out",
         "waiting": "are missing",

@@ -2,19 +2,20 @@
 
 One end brings others with it: mpirun that is killed takes the MPI's daemons along, these the agents, these
 the ranks. What is seen first is often not the first of it, so all of it is noted (``supervision``) and judged
-at the end. The values that come back are in ``outcome``.
+at the end. The values that return are in ``outcome``.
 """
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, StrEnum
 
 from ringleader.launch.outcome import JobExit, RankEnd
 from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import ranks_named
 from ringleader.value_class import dataclass
 
 TIMED_OUT = 124
@@ -280,10 +281,10 @@ def follows_a_restart(ended: JobExit, cause: Cause | None, *, interrupted: bool,
 
 
 def _killed_with(failed: Sequence[RankEnd], aborts: Mapping[int, int]) -> RankEnd | None:
-    """Return the rank that somebody killed while the first to fail left with an exit code of its own.
+    """Return the rank that somebody killed while the first to fail left with its own exit code.
 
-    A peer's MPI may notice a death and exit before the dead rank's agent has told of it. Nobody dies of these
-    signals because a peer has left, and those that the launcher or the MPI sends are told as that.
+    A peer's MPI may notice a death and exit before the dead rank's agent has reported it. Nobody dies of
+    these signals because a peer has left, and those that the launcher or the MPI sends are reported as that.
     """
     if not failed or failed[0].signal is not None or failed[0].exit_code is None:
         return None
@@ -316,18 +317,6 @@ def how_it_ended(end: RankEnd) -> str:
 # --- words that messages share ----------------------------------------------------------------------------
 
 
-def listed(words: Iterable[object], most: int = 8) -> str:
-    """Return words with commas between them, with dots where there are too many."""
-    texts = [str(word) for word in words]
-    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
-
-
-def ranks_named(ranks: Iterable[int]) -> str:
-    """Return ``rank 3`` or ``ranks 0, 1, 2``."""
-    found = list(ranks)
-    return f"rank{'s' if len(found) > 1 else ''} {listed(found)}"
-
-
 def signal_name(number: int) -> str:
     """Return ``SIGTERM``; of a real-time signal, which has no name, ``signal 40``."""
     try:
@@ -354,7 +343,7 @@ def abort_code(line: str) -> int | None:
 
 
 def aborts_in(output: str) -> dict[int, int]:
-    """Return rank → code of the MPI_Abort that Open MPI's mpirun tells of."""
+    """Return rank → code of the MPI_Abort that Open MPI's mpirun reports."""
     found = _OPEN_MPI_ABORT.search(output)
     return {int(found[1]): int(found[2])} if found else {}
 

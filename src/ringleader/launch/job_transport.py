@@ -1,6 +1,6 @@
 """Which wires a job must use and did use: ``--require`` at the start and at the end, and the evidence. Pure.
 
-What agents and ranks told of a job's bytes is put together host by host and judged in
+What agents and ranks reported of a job's bytes is put together host by host and judged in
 ``fabric/transport_proof``. Ranks write their reports themselves, so nothing in them is taken for granted. The
 variables that make libraries use a wire are in ``transport_settings``.
 """
@@ -38,7 +38,7 @@ from ringleader.plan.rank_placement import HostFacts, Plan
 REFUSED = 3
 """Exit code of a job that went well, but not by the wire that was required."""
 MOST_TOLD = 4
-"""Hosts whose failure is told; of a hundred hosts the others fail alike."""
+"""Hosts whose failure is reported; of a hundred hosts the others fail alike."""
 NOTHING_TOLD = (
     "no rank told what it exchanged: none uses Ringleader's engine, or none came to its end"
     "\n    what a script sends by torch.distributed or MPI itself is not counted: let Ringleader's optimizer"
@@ -78,7 +78,7 @@ def judged_exit(words: Sequence[str], ended: Exit, proof: TransportProof | None)
 
 
 def known_facts(host: HostFacts) -> fabric.HostFacts | None:
-    """Return the facts that a host told of itself; ``None``: no RDMA device, not asked, or too late."""
+    """Return the facts that a host reported of itself; ``None``: no RDMA device, not asked, or too late."""
     facts = host.fabric if isinstance(host, HostReport) else None
     return None if facts is None or facts.late_areas else facts
 

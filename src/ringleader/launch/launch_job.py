@@ -134,7 +134,7 @@ class _Starts:
     def _prepared(self, caught: int | None) -> Prepared | None:
         """Probe the hosts and place the ranks; ``None``: a host did not answer, and they are probed again.
 
-        The first start is no restart: hosts that are not there then were never there.
+        The first start is not a restart: hosts that do not exist then were never there.
         """
         number = len(self.restarts)
         job = self.job
@@ -263,6 +263,8 @@ class _Starts:
             results=() if self.payload is None else tuple(bytes(state.result) or None for state in ranks),
             proof=proof,
             differences=tuple(report for state in ranks for report in state.differences),
+            hang=run.hang,
+            stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
 

@@ -108,7 +108,7 @@ class Prepared:
     def start_message(
         self, rank: int, ports: FreePorts, *, reads: bool, open_files: int = 0
     ) -> dict[str, Any]:
-        """Return what a rank's agent is told to start.
+        """Return the message that makes a rank's agent start.
 
         ``reads``: whether there is a standard input for rank 0. ``open_files``: the caller's soft limit,
         which ranks of this machine get back; 0: it stays as it is.

@@ -1,4 +1,4 @@
-"""What comes back from a launch, and who is told while it runs."""
+"""What comes back from a launch, and who is informed while it runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ringleader.fabric.facts import HostFacts
     from ringleader.fabric.transport_proof.proof import TransportProof
     from ringleader.launch.elastic_history import ElasticHistory
+    from ringleader.launch.hang_verdict import Verdict
+    from ringleader.launch.stragglers import Straggler
+    from ringleader.metrics import Sample
 
 
 class Listener(Protocol):
@@ -29,7 +32,7 @@ class Listener(Protocol):
         """Take a word on how far the start has come; the empty text says that the ranks run."""
 
     def warning(self, text: str) -> None:
-        """Take something the user should know although the job goes on."""
+        """Take something the user should know although the job continues."""
 
     def flush(self) -> None:
         """Pass on the lines that came: there is none more for the moment.
@@ -137,10 +140,16 @@ class Outcome(JobExit):
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
-    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank told of any."""
+    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank reported any."""
     elastic: ElasticHistory | None = None
     """What an elastic job went through."""
     differences: tuple[dict[str, Any], ...] = ()
     """What ranks reported of parameters that differ between them; see ``consistency`` in ``--json``."""
+    hang: Verdict | None = None
+    """What was said last of ranks that wait for each other; ``None``: nobody asked."""
+    stragglers: tuple[Straggler, ...] = ()
+    """Ranks that the others waited for while they were slow."""
+    rate: Sample | None = None
+    """How fast it trained, where it reported samples or steps; who listened has measured it."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)
     """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

@@ -24,7 +24,7 @@ from ringleader.plan.job import Job
 from ringleader.render.mpirun_command import scrubbed
 
 SILENCE_SECONDS = 30.0
-"""A launcher whose machine says nothing for so long is gone."""
+"""A launcher whose machine says nothing for this long is gone."""
 TURN_SECONDS = 0.1
 
 
@@ -85,7 +85,7 @@ class PreforkedHosts:
         self._thread.start()
 
     def _run(self) -> None:
-        """Hold the connections of their host agents, in a thread of its own."""
+        """Hold the connections of their host agents, in its own thread."""
         with self._selector as selector:
             while not self._ends.is_set():
                 for key, mask in selector.select(TURN_SECONDS):

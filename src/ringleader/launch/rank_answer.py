@@ -1,9 +1,9 @@
 """What ranks of Ringleader's own jobs tell the launcher, and who listens to such a job.
 
 A rank sends one JSON value with ``send``, over its report pipe. A line of that may have 1 MiB, and facts of a
-host with many devices may be longer: a value goes in parts, each a report of its own: ``{"kind": "answer",
+host with many devices may be longer: a value goes in parts, each its own report: ``{"kind": "answer",
 "name": "facts", "text": …, "last": false}``. ``JobListener`` is the launcher's side; what listeners of any
-job are told is in ``outcome``.
+job are informed of is in ``outcome``.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class StandardStreams:
         for one in self._descriptors:
             if one.failure is not None and one.name not in self._told and not self.reader_gone:
                 self._told.add(one.name)
-                return f"{one.name} cannot be written: {one.failure.strerror}; the job goes on"
+                return f"{one.name} cannot be written: {one.failure.strerror}; the job continues"
         return ""
 
     def losses(self) -> list[str]:
@@ -403,7 +403,7 @@ class OutputFiles:
         self._warned = True
         fd, error = next(iter(self._writer.failures.items()))
         path = next(self._paths[key] for key, known in self._fds.items() if known == fd)
-        return f"--output: {path} cannot be written: {error.strerror}; the job goes on"
+        return f"--output: {path} cannot be written: {error.strerror}; the job continues"
 
     def close(self) -> str:
         """Close all files; return what was lost, in words."""

@@ -33,7 +33,7 @@ class JobSettings:
     host_of: Mapping[int, str] = field(default_factory=dict)
     """Rank → its host in ``hosts``."""
     facts: Mapping[str, FabricFacts] = field(default_factory=dict)
-    """By host: what it told of its devices; only hosts with RDMA devices do."""
+    """By host: what it reported of its devices; only hosts with RDMA devices do."""
 
     def variables(self, rank: int) -> dict[str, str]:
         """Return the variables of a rank."""

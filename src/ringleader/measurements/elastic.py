@@ -30,4 +30,4 @@ class ElasticRun(StoredRun):
 
     def unlike(self, other: StoredRun) -> str:
         """See `StoredRun`."""
-        return "what happened to an elastic job is no measurement"
+        return "what happened to an elastic job is not a measurement"

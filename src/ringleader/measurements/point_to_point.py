@@ -20,7 +20,7 @@ class Place:
     host: str
     """As the user named it; ``localhost`` where no host was given."""
     device: str = ""
-    """Its GPU where the messages lay in GPU memory; empty: host memory."""
+    """Its GPU where the messages were in GPU memory; empty: host memory."""
 
     @property
     def name(self) -> str:

@@ -17,7 +17,7 @@ class PredictedSize:
     speedup: float
     """Against one rank."""
     low: float
-    """95 % interval of the speed-up."""
+    """95% interval of the speed-up."""
     high: float
     measured: bool = False
     """True where this size was measured, so that the prediction has seen it."""

@@ -1,7 +1,7 @@
 """MXNet's arrays and NumPy's over the same memory, both ways without a copy.
 
-MXNet computes in threads of its own and returns before it is done. So an array is waited for before its
-memory is handed out, and what is done with that memory is over before the script goes on.
+MXNet computes in its own threads and returns before it is done. So an array is waited for before its
+memory is handed out, and what is done with that memory is over before the script continues.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class GradientReduction:
 
         They are waited for from the last to the first, as backward computes them. Between hosts each is
         begun when it is there. On one host that gains nothing: the processors that would move the bytes are
-        those that compute, so the ranks meet once.
+        those that compute, so the ranks synchronize once.
         """
         if not gradients:
             return
@@ -151,7 +151,7 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
             setattr(self._optimizer, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Say how a stored optimizer comes back: with the ranks' exchange."""
+        """Say how a stored optimizer returns: with the ranks' exchange."""
         chosen = self._settings
         return DistributedOptimizer, (self._optimizer, chosen.predivide, chosen.groups, chosen.process_set)
 

@@ -126,7 +126,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
 class ParameterNames:
     """Gluon's names where all ranks have the same ones, else the parameters' numbers.
 
-    Gluon counts blocks to name them, so a rank that made one more than the others, as for a test of its own,
+    Gluon counts blocks to name them, so a rank that made one more than the others, as for its own test,
     has other names for the same parameters.
     """
 

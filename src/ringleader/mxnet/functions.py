@@ -49,10 +49,10 @@ def _broadcast_all(arrays: list[NDArray], root_rank: int, name: str) -> None:
 
 
 def _broadcast_when_initialized(parameter: Parameter, root_rank: int, name: str) -> None:
-    """Have a parameter broadcast, once, at the end of the initialisation that its first use brings."""
+    """Have a parameter broadcast, once, at the end of the initialization that its first use brings."""
 
     def initialize(self: Parameter, *arguments: Any, **words: Any) -> None:
-        del self._init_impl  # the class's own is back: what the script initialises later is its own matter
+        del self._init_impl  # the class's own is back: what the script initializes later is its own matter
         self._init_impl(*arguments, **words)
         _broadcast_all(self.list_data(), root_rank, name)
 

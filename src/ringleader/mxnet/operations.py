@@ -1,7 +1,7 @@
 """Operations on arrays of MXNet's. Names, signatures and meanings are Horovod's.
 
 They return when they are done, unlike Horovod's, so all ranks ask for them in one order. ``priority`` is
-taken and counts for nothing: the engine has an order of its own. They are not differentiable.
+taken and is ignored: the engine has its own order. They are not differentiable.
 
 Errors: `ArgumentError` (an MXNetError and a `ValueError`) for what this rank sees to be wrong, and
 `HorovodInternalError` on all ranks where they differ.
@@ -261,6 +261,6 @@ def _splits(splits: NDArray | Sequence[int]) -> list[int]:
     if isinstance(splits, NDArray) and given.dtype != "int32":
         raise ArgumentError(f"splits holds 32-bit integers (dtype='int32'), not {given.dtype}")
     if given.size and given.dtype.kind not in "iu":
-        raise ArgumentError(f"splits holds whole numbers, not {given.dtype}")
+        raise ArgumentError(f"splits holds integers, not {given.dtype}")
     numbers: list[int] = given.tolist()
     return numbers

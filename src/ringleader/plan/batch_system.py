@@ -42,7 +42,7 @@ class Allocation:
 
 
 def find_allocation(environ: Mapping[str, str], read: Callable[[str], str]) -> Allocation | None:
-    """Return the allocation that the environment tells of, or ``None``.
+    """Return the allocation that the environment describes, or ``None``.
 
     ``read`` takes a path and returns the file's text; it may raise OSError.
     """
@@ -258,7 +258,7 @@ def nested_launch(environ: Mapping[str, str]) -> Fault | None:
             said = f"this is task {environ[rank]} of {copies} of {what}"
             hint = (
                 "start it once: in the batch script or salloc's shell without srun or mpirun in front, or "
-                "with srun -N1 -n1; --no-allocation if every task is to start a job of its own on its machine"
+                "with srun -N1 -n1; --no-allocation if every task is to start its own job on its machine"
             )
             return Fault(where=f"{size}={copies}", what=f"{said}: each would start the whole job", hint=hint)
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from ringleader.errors import Fault
 from ringleader.option_fields import SECONDS, faults_of_values, flag, option
@@ -26,28 +26,27 @@ _COUNT: dict[str, Any] = {"metavar": "N", "least": 1, "wrong": "{}"}
 class ElasticOptions:
     """Between which bounds an elastic job may change, and what it does where something fails."""
 
+    SECTION: ClassVar[str] = "Elastic jobs"
+    """Their heading in the help."""
     min_np: int = option(
-        "The job is elastic: ranks and hosts may fail, come and go, as long as N ranks can train. "
-        "[default: -n with --host-discovery-script, else 1]",
+        "Make the job elastic: continue while at least N ranks can train. [default: -n with "
+        "--host-discovery-script, else 1]",
         default=1,
         old=("--min-num-proc",),
         of="cluster",
         **_COUNT,
     )
     max_np: int | None = option(
-        "The job is elastic: it grows to N ranks where hosts allow. [default: all slots they have]",
+        "Make the job elastic: grow to up to N ranks as hosts join. [default: all their slots]",
         old=("--max-num-proc",),
         of="cluster",
         **_COUNT,
     )
-    min_hosts: int = option(
-        "Of an elastic job: hosts at least. [default: 1]", default=1, of="cluster", **_COUNT
-    )
-    max_hosts: int | None = option("Of an elastic job: hosts at most.", of="cluster", **_COUNT)
+    min_hosts: int = option("Minimum number of hosts. [default: 1]", default=1, of="cluster", **_COUNT)
+    max_hosts: int | None = option("Maximum number of hosts.", of="cluster", **_COUNT)
     discovery_script: str | None = option(
-        "The job is elastic: COMMAND, run every second, prints its hosts, 'h1' or 'h1:2' a line. Without it "
-        "a --hostfile is read again when it changes, and in a Slurm job without -H its nodes are asked for "
-        "every 30 s.",
+        "Make the job elastic: COMMAND, run every second, prints hosts, one 'h1' or 'h1:2' per line. "
+        "Without it, hosts come from --hostfile or Slurm.",
         "--host-discovery-script",
         metavar="COMMAND",
     )
@@ -58,27 +57,28 @@ class ElasticOptions:
     discovery_seconds: float | None = None
     """Between two looks at the hosts; ``None``: as often as befits where they come from."""
     slots: int | None = option(
-        "Slots of a host for which COMMAND or the hostfile says none. [default: its cores]",
+        "Slots of hosts for which COMMAND or the hostfile gives none. [default: their cores]",
         "--slots-per-host",
         old=("--slots",),
         **_COUNT,
     )
     rank_restarts: int = option(
-        "A rank that fails is replaced so often within 60 s; then its slot is left out. [default: 3]",
+        "Replace a failed rank up to N times within 60 s; after that its slot is no longer used. "
+        "[default: 3]",
         default=3,
         of="cluster",
         **(_COUNT | {"least": 0}),
     )
     exclude_hosts: bool = flag(
-        "A rank that fails is not replaced: its host leaves the job, as in Horovod.", of="cluster"
+        "Do not replace a failed rank: remove its host from the job, as Horovod does.", of="cluster"
     )
     reset_limit: int | None = option(
-        "End an elastic job at the reset after so many.", of="cluster", **(_COUNT | {"least": 0})
+        "Stop after N membership changes.", of="cluster", **(_COUNT | {"least": 0})
     )
     """Generations after the first; ``None``: any number."""
     cooldown: tuple[float, float] | None = option(
-        "Seconds that a host that failed stays out, doubled each time. [default: 10 600 where hosts are "
-        "discovered, a hostfile's or Slurm's, else for good]",
+        "Seconds for which a failed host is unused; doubles each time. [default: 10 600 if hosts come "
+        "from COMMAND, a hostfile or Slurm; otherwise it is not used again]",
         "--blacklist-cooldown-range",
         nargs=2,
         metavar="SHORTEST LONGEST",
@@ -87,7 +87,7 @@ class ElasticOptions:
     )
     """``None``: it stays out for good."""
     timeout: float = option(
-        "For enough hosts to come, and for ranks to call init again. [default: 600]",
+        "Time to wait for enough hosts, and for ranks to call init again. [default: 600]",
         "--elastic-timeout",
         default=600.0,
         most=LONGEST_TIMEOUT,
@@ -95,7 +95,7 @@ class ElasticOptions:
         **SECONDS,
     )
     hang_seconds: float | None = option(
-        "A rank that keeps others waiting for so long is ended and replaced.",
+        "Replace a rank that keeps others waiting for this time.",
         "--elastic-hang-seconds",
         most=LONGEST_TIMEOUT,
         of="cluster",
@@ -103,13 +103,11 @@ class ElasticOptions:
     )
     """``None``: ``timeout`` counts, and only once its generation is over."""
     checkpoint_dir: str | None = option(
-        "On each host: commits become files here, read when the job starts with none.",
+        "Directory on each host where commits are saved; a new job resumes from them.",
         metavar="DIR",
         of="cluster",
     )
-    checkpoint_every: int = option(
-        "Every so many commits one becomes a file. [default: 10]", default=10, of="cluster", **_COUNT
-    )
+    checkpoint_every: int = option("Save every Nth commit. [default: 10]", default=10, of="cluster", **_COUNT)
 
     def faults(self, np: int | None) -> list[Fault]:
         """Return what is wrong with it, ``np`` ranks being asked for."""
@@ -126,7 +124,7 @@ class ElasticOptions:
             what = f"{np} ranks asked for, from {self.min_np} to {self.max_np or 'any number'} allowed"
             found.append(Fault(where="-n", what=what, hint="-n is the number of ranks to begin with"))
         if self.cooldown is not None and not 0 < self.cooldown[0] <= self.cooldown[1] <= LONGEST_COOLDOWN:
-            what = f"{self.cooldown[0]:g} {self.cooldown[1]:g} is no range of seconds"
+            what = f"{self.cooldown[0]:g} {self.cooldown[1]:g} is not a range of seconds"
             hint = f"two numbers of seconds, the shorter stay first, above 0 and at most {LONGEST_COOLDOWN:g}"
             found.append(Fault(where="--blacklist-cooldown-range", what=what, hint=hint))
         if self.checkpoint_dir == "":

@@ -196,7 +196,7 @@ def _check_name(name: str) -> None:
 def _number(text: str, what: str = "slots") -> int:
     """Read a count from 1 to a million."""
     if not (text.isascii() and text.isdigit()):
-        raise WrongValueError(f"{text[:80]!r} is not a number of {what}", "write a whole number from 1")
+        raise WrongValueError(f"{text[:80]!r} is not a number of {what}", "write an integer from 1")
     value = int(text[:20])
     if value < 1:
         raise WrongValueError(

@@ -108,18 +108,18 @@ class Mpi:
 class Ssh:
     """How hosts are reached."""
 
-    port: int | None = option("Port of every host's sshd.", "--ssh-port", of="hosts", **PORT)
+    port: int | None = option("Port of sshd on every host.", "--ssh-port", of="hosts", **PORT)
     """``None``: what the ssh configuration says, else 22."""
     identity: str | None = option("Private key for ssh.", "--ssh-identity", metavar="FILE", of="hosts")
     config: str | None = option(
-        "ssh configuration (jump hosts, per-host users) instead of ~/.ssh/config.",
+        "ssh configuration to use (jump hosts, users per host) instead of ~/.ssh/config.",
         "--ssh-config",
         metavar="FILE",
         of="hosts",
     )
     """``None``: the user's own."""
     accept_new: bool = flag(
-        "Take host keys that are not known yet; a changed key is still refused.",
+        "Accept unknown host keys; a changed key is still refused.",
         "--accept-new-host-keys",
         of="hosts",
     )
@@ -147,19 +147,21 @@ class Job:
     """Empty: this machine."""
     ssh: Ssh = group(Ssh)
     network_interface: str | None = option(
-        "Interfaces for start-up and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
+        "Network interfaces for startup and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
-        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun, or of an MPI's root.",
+        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun or an MPI's root.",
         metavar="MPI",
         of="hosts",
     )
     """``None``: what is found."""
     python: str | None = option(
-        "Interpreter of Ringleader on every host, where it is not ours.", metavar="PATH", of="hosts"
+        "Python that has Ringleader on every host. [default: the path of this one]",
+        metavar="PATH",
+        of="hosts",
     )
     start_timeout: float = option(
-        "Until every rank must have started; hosts may take longer to answer in proportion. [default: 60]",
+        "Time for all ranks to start; time limits for hosts scale with it. [default: 60]",
         default=60.0,
         of="hosts",
         **SECONDS,
@@ -167,7 +169,7 @@ class Job:
     """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
     grow with it: see ``patience``."""
     np: int | None = option(
-        "Number of ranks. [default: one for each slot of the hosts; without hosts: 1]",
+        "Number of ranks. [default: one per slot of the hosts; 1 without hosts]",
         *("-n", "-np", "--np"),
         called="-n",
         metavar="N",
@@ -178,7 +180,7 @@ class Job:
         of="bench cluster",
     )
     placement: Placement = option(
-        "Fill one host after the other, or one slot on each in turn.",
+        "Fill one host after the other (slot), or go around the hosts (node).",
         "--map-by",
         default=Placement.SLOT,
         metavar="slot|node",
@@ -187,9 +189,9 @@ class Job:
         of="bench cluster",
     )
     oversubscribe: bool = flag("Allow more ranks than slots.", of="scale bench")
-    share_gpus: bool = flag("Allow more ranks of a host than it has GPUs.", of="scale bench")
+    share_gpus: bool = flag("Allow more ranks on a host than it has GPUs.", of="scale bench")
     all_gpus: bool = flag(
-        "Let every rank see its own GPU only, as device 0, for scripts that pick none.",
+        "Show each rank only its own GPU, as device 0; for scripts that do not select one.",
         "--own-gpu",
         default=True,
         negated=True,
@@ -197,41 +199,40 @@ class Job:
     )
     """Let each rank see all GPUs of its host, its own at the place of its local rank."""
     bind: str = option(
-        "Bind each rank to its share of the cores, or let all roam.",
+        "Bind each rank to its share of the cores, or do not bind.",
         default="auto",
         metavar="auto|none",
         choices=("auto", "none"),
         of="scale bench",
     )
     threads: int | None = option(
-        "Threads of each rank: OMP_NUM_THREADS, and TensorFlow's and XLA's variables. [default: yours, else "
-        "its share of the cores]",
+        "Threads per rank: sets OMP_NUM_THREADS and the variables of TensorFlow and XLA. [default: yours, "
+        "else its share of the cores]",
         metavar="N",
         least=1,
         unit="threads",
         of="scale bench cluster",
     )
     master_port: int | None = option(
-        "MASTER_PORT. [default: a free one on the first rank's host]",
+        "MASTER_PORT. [default: a free port on the first rank's host]",
         old=("--master_port",),
         of="cluster",
         **PORT,
     )
     env: tuple[tuple[str, str], ...] = ()
     """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
-    as_horovod: bool = flag(
-        "For scripts written for Horovod: 'import horovod.torch' gives ringleader.torch.", of="scale"
-    )
+    as_horovod: bool = flag("Let 'import horovod.torch' give ringleader.torch.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
-        "What must carry the ranks' bytes: rdma, infiniband, roce, iwarp, efa or tcp between hosts, shm "
-        "or p2p within a host, gdr (GPUDirect RDMA). Exit code 3 where it does not, or cannot be shown to; "
-        "before the start where that is known then.",
+        "Transport that must carry the ranks' traffic: rdma, infiniband, roce, iwarp, efa or tcp between "
+        "hosts; shm or p2p within a host; gdr (GPUDirect RDMA). If it does not, or if that cannot be "
+        "proved, the exit code is 3; known problems stop the job before it starts.",
         metavar="WIRE[,WIRE]",
         of="scale",
     )
     transport_settings: bool = flag(
-        "Set no variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run shows them.",
+        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run "
+        "shows them.",
         "--no-settings",
         default=True,
         negated=True,
@@ -240,8 +241,8 @@ class Job:
     """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
     but for those that the user has set."""
     consistency_check: str | None = option(
-        "Compare the ranks' parameters from time to time (at most 0.1% of a step), and warn where they "
-        "differ, or end the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
+        "Compare the ranks' parameters from time to time (at most 0.1% of a step); if they differ, warn "
+        "or stop the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
         choices=CONSISTENCY,
         of="scale cluster",
     )
@@ -255,23 +256,28 @@ class Job:
         of="scale cluster",
     )
     output_dir: str | None = option(
-        "Directory for a file of each rank and stream.",
+        "Also write each rank's output to files in DIR.",
         *("-o", "--output"),
         old=("--output-dir",),
         metavar="DIR",
     )
-    quiet: bool = flag("Show no output of the ranks; failures are still explained.")
+    quiet: bool = flag("Hide the ranks' output, but explain failures.")
     prefix_output: bool = flag(
-        "Leave out '[rank] ' before each line.", "--no-prefix", default=True, negated=True
+        "Do not print '[rank] ' before each line.", "--no-prefix", default=True, negated=True
     )
     timeout: float | None = option(
-        "Stop the job after so long and print the Python stack of every rank.",
+        "Stop the job after this time and print the Python stack of every rank.",
         of="scale cluster",
         **SECONDS,
     )
+    hang_seconds: float | None = option(
+        "After this time without a step (without output, where no steps are known), print what every rank "
+        "does and which one the others wait for; the job continues.",
+        of="scale",
+        **SECONDS,
+    )
     grace: float = option(
-        "Between SIGTERM and SIGKILL when the ranks are stopped; a second Ctrl-C does not wait for it. "
-        "[default: 30]",
+        "Time between SIGTERM and SIGKILL when ranks are stopped; a second Ctrl-C skips it. [default: 30]",
         default=30.0,
         metavar="SECONDS",
         least=0,
@@ -282,7 +288,7 @@ class Job:
     )
     """Who ends sooner is not waited for. 30, as torchrun and Kubernetes give: enough for most checkpoints."""
     lost_after: float = option(
-        "Silence after which a host is lost: it is down, or the network to it is. [default: 10]",
+        "Treat a host as lost when it has been silent for this time. [default: 10]",
         default=10.0,
         metavar="SECONDS",
         least=2,
@@ -292,8 +298,8 @@ class Job:
         of="scale",
     )
     max_restarts: int = option(
-        "Start all ranks again so often after a failure, as torchrun does; the script reads "
-        "TORCHELASTIC_RESTART_COUNT and goes on from its checkpoint. [default: 0]",
+        "After a failure, restart all ranks up to N times, as torchrun does; the script reads "
+        "TORCHELASTIC_RESTART_COUNT and resumes from its checkpoint. [default: 0]",
         default=0,
         old=("--max_restarts",),
         metavar="N",
@@ -302,11 +308,11 @@ class Job:
         hint="use 0 or more",
     )
     warm: bool = flag(
-        "With --max-restarts: restarts do not import PyTorch again; each host keeps a Python that has, from "
-        "which ranks are forked."
+        "With --max-restarts: fork restarted ranks from a Python on each host that has already imported "
+        "PyTorch."
     )
     workdir: str = option(
-        "Working directory of the ranks. [default: this one]",
+        "Directory of the ranks. [default: the current one]",
         default="",
         metavar="DIR",
         read=_directory,
@@ -314,7 +320,7 @@ class Job:
     )
     """Empty: the launcher's own."""
     extra_mpirun_args: tuple[str, ...] = many(
-        "One more word for mpirun's own command line, as it is; may be given again.",
+        "Pass one more argument to mpirun, unchanged; may be given again.",
         "--mpirun-arg",
         metavar="WORD",
         after="mpi",

@@ -8,7 +8,7 @@ Ranks are numbered so that those of one host are consecutive under ``Placement.S
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ringleader.errors import Fault, RequestError
@@ -33,7 +33,7 @@ class RdmaPort:
     netdev: str = ""
     """A network interface of its addresses that the ranks' network namespace has; RoCE needs one."""
     file: str = ""
-    """``/dev/infiniband/uverbs0``; empty: its device file is not there."""
+    """``/dev/infiniband/uverbs0``; empty: its device file does not exist."""
     unusable: str = ""
     """Why that file cannot be opened; empty: it can."""
 
@@ -325,9 +325,21 @@ def _numbered(job: Job, facts: tuple[HostFacts, ...], counts: list[int]) -> Plan
 def _visible_gpus(job: Job, fact: HostFacts, own: str | None) -> str | None:
     """Return CUDA_VISIBLE_DEVICES for a rank: all GPUs of its host, in their order.
 
-    Its own alone where the job asks for that, where the rank is a world of its own (local rank 0), and of
+    Its own alone where the job asks for that, where the rank is its own world (local rank 0), and of
     MIG instances, of which CUDA takes one in a process.
     """
     if own is None or not job.all_gpus or job.uncoupled or own.startswith("MIG-"):
         return own
     return ",".join(fact.gpus)
+
+
+def listed(words: Iterable[object], most: int = 8) -> str:
+    """Return words with commas between them, with dots where there are too many."""
+    texts = [str(word) for word in words]
+    return ", ".join(texts[:most]) + (", …" if len(texts) > most else "")
+
+
+def ranks_named(ranks: Iterable[int]) -> str:
+    """Return ``rank 3`` or ``ranks 0, 1, 2``."""
+    found = list(ranks)
+    return f"rank{'s' if len(found) > 1 else ''} {listed(found)}"

@@ -8,12 +8,10 @@ starts at its stated value, and leaving it costs: the sum of
 
 and, where a point tells the parts of its step (exchange, waiting), ((part_model − part_measured) / 0.03)²,
 
-is least at the fit (maximum a posteriori with log-normal priors). Jobs that were measured on one machine are
-fitted together: of a parameter's variance s², 70 % is the machine's, the same for all its jobs, and 30 % the
-job's own. So a job with few points learns from the others, and keeps what is its own.
+is least at the fit (maximum a posteriori with log-normal priors). σ starts at 2 % where nothing is stated.
 
-Intervals are 95 %. They hold the uncertainty of the parameters, from the curvature at the fit, and the
-model's error: the residuals that points would have if they were left out of the fit (linearised: the residual
+Intervals are 95%. They hold the uncertainty of the parameters, from the curvature at the fit, and the
+model's error: the residuals that points would have if they were left out of the fit (linearized: the residual
 over one minus the point's leverage), together with what such residuals were in published tables.
 A parameter whose interval is hardly narrower than before is called stated, not fitted.
 """
@@ -39,9 +37,8 @@ MODEL_ERROR = 0.04
 as residuals if they were left out (``make bench-predict``)."""
 _MODEL_ERROR_WEIGHT = 4
 """Points that ``MODEL_ERROR`` counts as much as."""
-OWN_PART = 0.3
-"""Part of a parameter's variance that is a job's own, the rest being its machine's. Of 0.3 and 1 it predicts
-those points of published tables better that are left out of the fitted ones, one at a time."""
+STRAGGLER = 0.02
+"""σ where a fit begins and nothing is stated: 1 to 3 % is usual."""
 FARTHEST = 4
 """A fit is used up to this many times the largest measured size."""
 UNCERTAINTY = {"straggler": 1.0, "slowdown": 0.8}
@@ -55,16 +52,6 @@ _STEP, _ROUNDS, _FARTHEST_UNKNOWN = 1e-4, 40, 12.0
 """Of the search: for a slope, at most, and how far it goes in standard deviations."""
 Array = Any
 """Of numpy, which most predictions need not import."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """Measured sizes of one job; all efficiencies are against the first of them."""
-
-    profile: Profile
-    setup: Setup
-    """With everything as stated. Every point must fill its hosts (``Setup.per_host``)."""
-    points: tuple[Observation, ...]
 
 
 def _changed(setup: Setup, names: Sequence[str], logarithms: Array) -> Setup:
@@ -91,7 +78,7 @@ def crosses_hosts(setup: Setup, points: Sequence[Observation]) -> bool:
 
 
 def efficiencies(profile: Profile, setup: Setup, points: Sequence[Observation]) -> list[float]:
-    """Return the modelled efficiency of each point against the first."""
+    """Return the modeled efficiency of each point against the first."""
     each = [predict(profile, setup_at(setup, point), point.ranks).rate / point.ranks for point in points]
     return [value / each[0] for value in each]
 
@@ -103,7 +90,7 @@ class Parameter:
     name: str
     value: float
     low: float
-    """95 % interval."""
+    """95% interval."""
     high: float
     stated: float
     fitted: bool
@@ -112,15 +99,15 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """What measured points tell of one job."""
+    """What measured points show of one job."""
 
     setup: Setup
     parameters: tuple[Parameter, ...]
     residual: float
     """Root mean square of the points' residuals, in parts of 1 of efficiency."""
     evidence: float
-    """Logarithm of how likely the points are under the model, over all jobs that were fitted together: of two
-    models for the same points, the one with more is the better one (MacKay 1992; from the curvature)."""
+    """Logarithm of how likely the points are under the model: of two models for the same points, the one with
+    more is the better one (MacKay 1992; from the curvature)."""
     largest: int
     """The largest measured size."""
     points: tuple[Observation, ...]
@@ -152,61 +139,40 @@ def fit(
     Every point must fill its hosts (``Setup.per_host``). ``uncertainty``: of parameters for which it is not
     that of `UNCERTAINTY`.
     """
-    series = Series(profile=profile, setup=setup, points=tuple(points))
-    return fit_together([series], uncertainty=uncertainty)[0]
-
-
-def fit_together(
-    machine: Sequence[Series], *, uncertainty: Mapping[str, float] | None = None
-) -> tuple[Fit, ...]:
-    """Return what the points of several jobs on one machine tell, a fit for each. ValueError: no point."""
     import numpy as np
 
-    if not all(series.points for series in machine):
+    if not points:
         raise ValueError("no point to fit")
     spreads = UNCERTAINTY | dict(uncertainty or {})
-    is_told = {"straggler": True, "slowdown": any(p.ranks > 1 for one in machine for p in one.points)}
-    names = [
-        name for name in spreads if is_told[name] and all(getattr(one.setup, name) > 0 for one in machine)
-    ]
-    jobs = [_Job(one, tuple(names)) for one in machine]
-    # Unknowns, in their standard deviations: what all jobs share, then what is each one's own.
-    spread = np.diag([spreads[name] for name in names])
-    own = OWN_PART if len(jobs) > 1 else 0.0
-    mixed = [
-        np.hstack([math.sqrt(1 - own) * spread, *(math.sqrt(own) * spread * (one is job) for one in jobs)])
-        for job in jobs
-    ]
-    count = len(names) * (1 + len(jobs))
+    setup = replace(setup, straggler=setup.straggler or STRAGGLER)
+    is_told = {"straggler": True, "slowdown": any(point.ranks > 1 for point in points)}
+    names = tuple(name for name in spreads if is_told[name] and getattr(setup, name) > 0)
+    job = _Job(profile, setup, tuple(points), names)
+    spread, count = np.diag([spreads[name] for name in names]), len(names)
 
     def residuals(place: Array) -> Array:
-        """Return the errors of all jobs, then the distances of all unknowns, in standard deviations."""
-        found = [job.errors(mix @ place) for job, mix in zip(jobs, mixed, strict=True)]
-        return np.concatenate([*found, place])
+        """Return the errors, then the distances of all unknowns, in standard deviations."""
+        return np.concatenate([job.errors(spread @ place), place])
 
     def slopes(place: Array) -> Array:
-        found = [job.slopes(mix @ place) @ mix for job, mix in zip(jobs, mixed, strict=True)]
-        return np.vstack([*found, np.eye(count)])
+        return np.vstack([job.slopes(spread @ place) @ spread, np.eye(count)])
 
     def evidence(place: Array) -> float:
         now, rows = residuals(place), slopes(place)
         return float(-now @ now / 2 - np.linalg.slogdet(rows.T @ rows)[1] / 2)
 
     # A hidden exchange has no slope, so that one beginning is not enough: slower and faster networks, too.
-    shared = np.array([at < len(names) and names[at] == "slowdown" for at in range(count)], float)
-    tries = [_least_squares(residuals, slopes, away * shared) for away in (0.0, -1.0, 1.0)]
+    network = np.array([name == "slowdown" for name in names], float)
+    tries = [_least_squares(residuals, slopes, away * network) for away in (0.0, -1.0, 1.0)]
     best = max(tries, key=evidence)
     rows = slopes(best)
     covariance = np.linalg.inv(rows.T @ rows)
     leverage = np.einsum("ij,jk,ik->i", rows, covariance, rows)
-    is_point = np.concatenate([job.is_point for job in jobs] + [np.zeros(count, bool)])
+    is_point = np.concatenate([job.is_point, np.zeros(count, bool)])
     left_out = POINT_ERROR * (residuals(best) / np.maximum(0.05, 1 - leverage))[is_point]
     known = _MODEL_ERROR_WEIGHT * MODEL_ERROR**2 + left_out @ left_out
     error = max(POINT_ERROR, math.sqrt(known / (_MODEL_ERROR_WEIGHT + len(left_out))))
-    return tuple(
-        job.fit(mix @ best, mix @ covariance @ mix.T, spreads, evidence(best), error)
-        for job, mix in zip(jobs, mixed, strict=True)
-    )
+    return job.fit(spread @ best, spread @ covariance @ spread.T, spreads, evidence(best), error)
 
 
 def _least_squares(
@@ -241,31 +207,33 @@ def _least_squares(
 class _Job:
     """What one job's points say of its parameters, by the logarithms of these over what is stated."""
 
-    series: Series
+    profile: Profile
+    stated: Setup
+    points: tuple[Observation, ...]
     names: tuple[str, ...]
 
     def setup(self, logarithms: Array) -> Setup:
-        return _changed(self.series.setup, self.names, logarithms)
+        return _changed(self.stated, self.names, logarithms)
 
     @property
     def is_point(self) -> Array:
         """Of each error, whether it is of an efficiency: of all points but the first, the baseline."""
         import numpy as np
 
-        return np.arange(len(self.errors(np.zeros(len(self.names))))) < len(self.series.points) - 1
+        return np.arange(len(self.errors(np.zeros(len(self.names))))) < len(self.points) - 1
 
     def errors(self, logarithms: Array) -> Array:
         """Return the errors of efficiencies, then those of the parts of a step, where they were measured."""
         import numpy as np
 
-        one, setup = self.series, self.setup(logarithms)
-        rates = [point.rate / point.ranks for point in one.points]
-        modelled = efficiencies(one.profile, setup, one.points)
+        setup = self.setup(logarithms)
+        rates = [point.rate / point.ranks for point in self.points]
+        modelled = efficiencies(self.profile, setup, self.points)
         errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modelled, rates, strict=True)][1:]
-        for point in one.points:
+        for point in self.points:
             if point.exposed is None and point.waiting is None:
                 continue
-            at = predict(one.profile, setup_at(setup, point), point.ranks)
+            at = predict(self.profile, setup_at(setup, point), point.ranks)
             for measured, seconds in ((point.exposed, at.exposed), (point.waiting, at.waiting)):
                 errors += [] if measured is None else [(seconds / at.step - measured) / SPLIT_ERROR]
         return np.array(errors)
@@ -288,11 +256,11 @@ class _Job:
     ) -> Fit:
         import numpy as np
 
-        one, setup = self.series, self.setup(logarithms)
+        setup = self.setup(logarithms)
         errors = self.errors(logarithms)[self.is_point]
         parameters = []
         for name, at, variance in zip(self.names, map(float, logarithms), np.diag(covariance), strict=True):
-            stated, deviation = getattr(one.setup, name), math.sqrt(variance)
+            stated, deviation = getattr(self.stated, name), math.sqrt(variance)
             middle, spread = stated * math.exp(at), math.exp(min(50.0, _NORMAL_95 * deviation))
             parameters.append(
                 Parameter(
@@ -309,15 +277,15 @@ class _Job:
             parameters=tuple(parameters),
             residual=POINT_ERROR * math.sqrt(errors @ errors / max(1, len(errors))),
             evidence=evidence,
-            largest=max(point.ranks for point in one.points),
-            points=tuple(replace(p, per_host=p.per_host or one.setup.per_host) for p in one.points),
+            largest=max(point.ranks for point in self.points),
+            points=tuple(replace(p, per_host=p.per_host or self.stated.per_host) for p in self.points),
             directions=tuple(map(tuple, covariance.tolist())),
             model_error=model_error,
         )
 
 
 def interval(expected: NormalDist) -> tuple[float, float]:
-    """Return the ends of its 95 % interval."""
+    """Return the ends of its 95% interval."""
     reach = _NORMAL_95 * expected.stdev
     return expected.mean - reach, expected.mean + reach
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ringleader.errors import Fault, refuse
+from ringleader.predict.failures import Failures, Goodput, goodput
 from ringleader.predict.fitting import (
     FARTHEST,
     UNKNOWN_NETWORK,
@@ -19,9 +20,9 @@ from ringleader.predict.fitting import (
     interval,
 )
 from ringleader.predict.measured_job import MeasuredJob, Observation
-from ringleader.predict.networks import Link, Network
+from ringleader.predict.networks import BETWEEN, Network, faster_than
 from ringleader.predict.profile import Profile
-from ringleader.predict.step_model import Prediction, Setup, predict, size_below
+from ringleader.predict.step_model import Prediction, Setup, division_of, predict, size_below
 
 GIVEN, MEASURED, FITTED, STATED = "given", "measured", "fit", "from specifications"
 """Where the numbers of a size come from: of one rank; measured and fitted; a fit; stated numbers."""
@@ -37,10 +38,16 @@ class Row:
     basis: str
     """``given`` (one rank), ``measured`` and fitted, ``fit``, or ``from specifications``."""
     low: float | None = None
-    """95 % interval of the efficiency, where there is a fit."""
+    """95% interval of the efficiency, where there is a fit."""
     high: float | None = None
     measured: float | None = None
     """Efficiency that was measured at this size, with as many ranks on each host."""
+    mfu: float | None = None
+    """Model FLOPs utilization, where model and GPU are known."""
+    memory: float | None = None
+    """Bytes that a rank needs, but for the framework's own; ``None``: not known."""
+    failures: Goodput | None = None
+    """What failures leave of the time, where what they cost was given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,8 @@ class Forecast:
     tried: tuple[WhatIf, ...]
     """Changes tried at the largest size, the best first."""
     below: Below | None = None
+    capacity: float = 0.0
+    """Bytes of memory of a GPU; 0: not known."""
 
 
 def forecast(
@@ -88,6 +97,7 @@ def forecast(
     until: float | None = None,
     from_specifications: bool = False,
     network_known: bool = True,
+    failures: Failures | None = None,
 ) -> Forecast:
     """Return what is predicted at ``ranks``. RequestError with all sizes that cannot be predicted.
 
@@ -110,22 +120,24 @@ def forecast(
     loose = {} if network_known else UNKNOWN_NETWORK
     fitted = fit(job.profile, setup, job.points, uncertainty=loose) if len(job.points) > 1 else None
     known = _Known(job=job, stated=setup, fitted=fitted)
-    rows = tuple(known.row(count) for count in sorted(set(ranks)))
+    rows = tuple(known.row(count, failures) for count in sorted(set(ranks)))
     last, used = rows[-1], known.setup(rows[-1].prediction.ranks)
     count = last.prediction.ranks
 
     def predicted(changed: Setup) -> Prediction:
         return known.prediction(changed, last.basis, count)
 
-    tried = what_ifs(used, count, predicted, others) if count > 1 else []
+    tried = what_ifs(used, count, predicted, others, known.fits) if count > 1 else []
+    profile = known.profile(used, count)
     return Forecast(
-        profile=job.profile,
+        profile=profile,
         setup=setup,
         rows=rows,
         fit=fitted,
-        limit=limit_sentence(job.profile, used, last.prediction, tried),
+        limit=limit_sentence(profile, used, last.prediction, tried),
         tried=tuple(tried),
         below=None if until is None else known.below(until),
+        capacity=0.0 if job.on_gpu is None else job.on_gpu.gpu.memory,
     )
 
 
@@ -135,6 +147,11 @@ def _fault(
     if count > setup.per_host and count % setup.per_host:
         what = f"{count} ranks do not fill hosts of {setup.per_host}"
         return Fault(where="--ranks", what=what, hint="a multiple, or another --per-host")
+    try:
+        division_of(count, setup)
+    except ValueError as error:
+        hint = "a multiple, or another --tensor, --pipeline or --shard-ranks"
+        return Fault(where="--ranks", what=str(error), hint=hint)
     largest = max((point.ranks for point in points), default=0)
     if len(points) > 1 and count > FARTHEST * largest and not from_specifications:
         what = f"{count} is more than {FARTHEST} times {largest}, the largest measured size"
@@ -150,6 +167,15 @@ class _Known:
     job: MeasuredJob
     stated: Setup
     fitted: Fit | None
+
+    def profile(self, setup: Setup, ranks: int) -> Profile:
+        """Return a step of one of ``ranks`` ranks."""
+        return self.job.profile if self.job.on_gpu is None else self.job.on_gpu.profile(setup, ranks)
+
+    def fits(self, setup: Setup, ranks: int) -> bool:
+        """Tell whether the memory of a rank is enough, as far as is known."""
+        on_gpu = self.job.on_gpu
+        return on_gpu is None or on_gpu.memory(setup, ranks) <= on_gpu.gpu.memory
 
     def _fit(self, ranks: int) -> Fit | None:
         """Return the fit where it reaches so far."""
@@ -178,7 +204,7 @@ class _Known:
 
         With the expected efficiency all losses but computing are in the same proportion.
         """
-        at = predict(self.job.profile, setup, ranks)
+        at = predict(self.profile(setup, ranks), setup, ranks)
         lost = at.step - at.compute
         if self.fitted is None or basis not in (FITTED, MEASURED):
             return at
@@ -197,9 +223,17 @@ class _Known:
             efficiency=expected,
         )
 
-    def row(self, ranks: int) -> Row:
-        basis, fitted = self.basis(ranks), self.fitted
-        row = Row(prediction=self.prediction(self.setup(ranks), basis, ranks), basis=basis)
+    def row(self, ranks: int, failures: Failures | None) -> Row:
+        basis, fitted, on_gpu = self.basis(ranks), self.fitted, self.job.on_gpu
+        setup = self.setup(ranks)
+        row = Row(
+            prediction=(at := self.prediction(setup, basis, ranks)),
+            basis=basis,
+            failures=None if failures is None else goodput(failures, ranks),
+        )
+        if on_gpu is not None:
+            mfu = at.rate / ranks * on_gpu.model.flops / on_gpu.gpu.peak
+            row = replace(row, mfu=mfu, memory=on_gpu.memory(setup, ranks))
         if fitted is None or basis not in (FITTED, MEASURED):
             return row
         low, high = interval(expected_efficiency(self.job.profile, fitted, ranks))
@@ -212,57 +246,89 @@ class _Known:
 
     def below(self, bound: float) -> Below:
         """Search with the fit as far as it reaches, behind it with what is stated."""
-        profile = self.job.profile
+
+        def search(setup: Setup, largest: int = 1 << 20) -> int | None:
+            def efficiency_of(ranks: int) -> float:
+                return predict(self.profile(setup, ranks), setup, ranks).efficiency
+
+            return size_below(efficiency_of, setup.per_host, bound, largest)
+
         if self.fitted is not None:
-            found = size_below(profile, self.fitted.setup, bound, largest=FARTHEST * self.fitted.largest)
+            found = search(self.fitted.setup, FARTHEST * self.fitted.largest)
             if found is not None and self._fit(found):
                 return Below(bound=bound, ranks=found, basis=self.basis(found))
-        return Below(bound=bound, ranks=size_below(profile, self.stated, bound), basis=STATED)
+        return Below(bound=bound, ranks=search(self.stated), basis=STATED)
 
 
 def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Iterator[tuple[str, Setup]]:
-    """Yield the changes to try. ``others``: networks that the user asked about."""
-
-    def between(link: Link) -> Setup:
-        return replace(setup, network=replace(setup.network, between=link))
-
+    """Yield the changes to try, each of which somebody can make. ``others``: networks that the user named."""
     for network in others:
         yield network.name, replace(setup, network=network, all_reduce=None, slowdown=1.0)
     by_formula = setup.all_reduce is None  # a measured one says nothing of another network or algorithm
-    link, doubled = setup.network.between, 2 * setup.per_host
+    network, doubled = setup.network, 2 * setup.per_host
     if by_formula and ranks > setup.per_host:
-        first = link.curve[0][1] if link.curve else 0.0
-        curve = tuple((size, first + (seconds - first) / 2) for size, seconds in link.curve)
-        yield (
-            "twice the bandwidth between hosts",
-            between(replace(link, bandwidth=2 * link.bandwidth, curve=curve)),
-        )
-        if link.latency > 0 and not link.curve:
-            yield "half the latency between hosts", between(replace(link, latency=link.latency / 2))
+        for name in faster_than(network.between.name):
+            yield name, replace(setup, network=replace(network, between=BETWEEN[name]))
+        if not network.between.curve and network.ports < setup.per_host:
+            more = min(2 * network.ports, setup.per_host)
+            yield f"{more} ports of each host", replace(setup, network=replace(network, ports=more))
     if setup.wire == "fp32":
         yield "bf16 on the wire", replace(setup, wire="bf16")
-    if by_formula and ranks % doubled == 0 and setup.sharing == 1.0:  # else how two share it is not known
-        yield f"{doubled} ranks on each host", replace(setup, per_host=doubled)
-    for algorithm in ("ring", "tree", "hierarchical") if by_formula else ():
+    if (
+        by_formula
+        and ranks % doubled == 0
+        and setup.sharing == 1.0
+        and not network.switch
+        and not setup.batch
+    ):
+        yield f"{doubled} ranks on each host", replace(setup, per_host=doubled)  # how two share is not known
+    for algorithm in ("ring", "tree", "hierarchical") if by_formula and setup.algorithm != "nccl" else ():
         if algorithm != setup.algorithm:
             yield f"the {algorithm} algorithm", replace(setup, algorithm=algorithm)
     if not setup.overlap:
         yield "exchange during backward", replace(setup, overlap=True)
-    if setup.straggler > 0:
-        yield "ranks that vary half as much", replace(setup, straggler=setup.straggler / 2)
-    if setup.fixed > 0:
-        yield "half the fixed cost of an update", replace(setup, fixed=setup.fixed / 2)
+    yield "twice the backward passes of an update", replace(setup, micro_steps=2 * setup.micro_steps)
+    if setup.strategy != "ddp" and setup.shard_ranks == 0 and ranks > setup.per_host * setup.pipeline:
+        within = max(1, setup.per_host // setup.tensor)
+        yield "state shared within hosts (HSDP)", replace(setup, shard_ranks=within)
+    if setup.batch:
+        yield from _of_a_transformer(setup, ranks)
+
+
+def _of_a_transformer(setup: Setup, ranks: int) -> Iterator[tuple[str, Setup]]:
+    for strategy in ("ddp", "zero-1", "fsdp"):
+        if strategy != setup.strategy:
+            yield f"{strategy} in place of {setup.strategy}", replace(setup, strategy=strategy, shard_ranks=0)
+    yield "twice the batch", replace(setup, batch=2 * setup.batch)
+    now = setup.recompute
+    words = "activations kept" if now else "activations computed again"
+    yield words, replace(setup, recompute=not now)
+    if setup.tensor == 1 and ranks % (setup.per_host * setup.pipeline) == 0 and setup.per_host > 1:
+        yield f"layers shared by {setup.per_host} ranks", replace(setup, tensor=setup.per_host)
 
 
 def what_ifs(
-    setup: Setup, ranks: int, predicted: Callable[[Setup], Prediction], others: tuple[Network, ...] = ()
+    setup: Setup,
+    ranks: int,
+    predicted: Callable[[Setup], Prediction],
+    others: tuple[Network, ...] = (),
+    fits: Callable[[Setup, int], bool] = lambda _setup, _ranks: True,
 ) -> list[WhatIf]:
-    """Try every change at one size; the best first."""
-    now = predicted(setup).efficiency
+    """Try every change at one size; the best first. What does not fit into memory is no change to make.
+
+    A gain is of the rate, in parts of efficiency: for a change of how the work is divided changes how long a
+    rank computes, too.
+    """
+    now = predicted(setup)
     found = []
     for change, other in changes(setup, ranks, others):
+        if not fits(other, ranks):
+            continue
         result = predicted(other)
-        found.append(WhatIf(change=change, prediction=result, gain=result.efficiency - now))
+        gain = result.efficiency - now.efficiency
+        if setup.batch:
+            gain = now.efficiency * (result.rate / now.rate - 1)
+        found.append(WhatIf(change=change, prediction=result, gain=gain))
     return sorted(found, key=lambda one: -one.gain)
 
 
@@ -272,18 +338,23 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
         return "One rank exchanges nothing."
     alone = setup.micro_steps * (profile.before + profile.backward) + profile.after
     lost = {
-        "gradients that travel while nothing is computed": now.exposed,
+        ("gradients" if setup.strategy == "ddp" and setup.tensor == 1 else "exchanges")
+        + " that travel while nothing is computed": now.exposed,
         "waiting for the slowest rank": now.waiting,
         "the fixed cost of an update": now.fixed,
+        "stages of the pipeline that have nothing to do": now.idle,
         "computing more slowly beside the other ranks of a host": max(0.0, now.compute - alone),
     }
     cause = max(lost, key=lambda one: lost[one])
     part = lost[cause] / now.step
-    text = f"At {now.ranks:,} ranks most is lost to {cause}: {100 * part:.1f} % of the step."
+    text = f"At {now.ranks:,} ranks most is lost to {cause}: {100 * part:.1f}% of the step."
     if part < WORTH_A_WORD:
         text = f"At {now.ranks:,} ranks nothing takes as much as half a point of the step."
     best = tried[0] if tried else None
     if best is None or best.gain < WORTH_A_WORD:
         return f"{text} None of the changes tried gains half a point."
     before, after = 100 * now.efficiency, 100 * best.prediction.efficiency
+    if setup.batch:
+        more = 100 * (best.prediction.rate / now.rate - 1)
+        return f"{text} Most would help {best.change}: {more:+.1f} % of the rate."
     return f"{text} Most would help {best.change}: {before:.1f} % → {after:.1f} %."

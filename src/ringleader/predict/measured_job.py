@@ -17,8 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
+from ringleader.predict.gpus import Gpu
 from ringleader.predict.models import Model
 from ringleader.predict.profile import Profile, Segment, even_segments, model_segments
+from ringleader.predict.step_model import Setup, division_of
+from ringleader.predict.strategies import state_bytes
+from ringleader.predict.transformers import Transformer, activation_bytes, profile_of
 from ringleader.scaling import Point, Run
 
 _PARTS = ("input", "forward", "backward", "optimizer")
@@ -49,6 +53,31 @@ class Observation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnGpu:
+    """A transformer on a GPU: another division of its work is another profile."""
+
+    model: Transformer
+    gpu: Gpu
+    mfu: float | None = None
+    """Part of the peak that the model reaches; ``None``: as published rows tell."""
+
+    def profile(self, setup: Setup, ranks: int) -> Profile:
+        """Return a step of one of ``ranks`` ranks."""
+        division = division_of(ranks, setup)
+        return profile_of(
+            self.model, self.gpu, setup.batch, division, recompute=setup.recompute, mfu=self.mfu
+        )
+
+    def memory(self, setup: Setup, ranks: int) -> float:
+        """Return the bytes that one of ``ranks`` ranks needs, but for the framework's own."""
+        division = division_of(ranks, setup)
+        state = state_bytes(self.profile(setup, ranks), division)
+        return sum(state.values()) + activation_bytes(
+            self.model, setup.batch, division, setup.micro_steps, recompute=setup.recompute
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeasuredJob:
     """What is known of a job: one rank's step, and other sizes where they were measured."""
 
@@ -59,6 +88,8 @@ class MeasuredJob:
     """Rate of a rank on a full host without exchange, in parts of one rank's alone; 1 where not measured."""
     per_host: int = 0
     """Ranks on each host in the largest measured point; 0: not known."""
+    on_gpu: OnGpu | None = None
+    """Where nothing was measured, and the profile follows from a model's shape and a GPU's numbers."""
 
 
 def from_document(document: object, source: str, layers_of: Model | None = None) -> MeasuredJob:
@@ -134,7 +165,7 @@ class _Table:
     def number(
         self, key: str, *, required: bool = False, zero: bool = False, whole: bool = False
     ) -> float | None:
-        """Return a number above 0 (``zero``: or 0), else ``None``; what is no such number is a fault."""
+        """Return a number above 0 (``zero``: or 0), else ``None``; anything else is a fault."""
         if key not in self.values:
             if required:
                 self.fault(key, "is missing")
@@ -283,7 +314,7 @@ def _measured_point(point: Point, alone: float) -> Observation:
 
 
 def _sharing(point: Point, alone: float) -> float:
-    """Return what uncoupled ranks reach in parts of one rank's rate; 1 where they were not measured."""
+    """Return what independent ranks reach in parts of one rank's rate; 1 where they were not measured."""
     if not point.uncoupled:
         return 1.0
     return min(1.0, statistics.median(sample.rate for sample in point.uncoupled) / point.ranks / alone)

@@ -1,6 +1,6 @@
 """Models by name: parameters and multiply-adds of each layer, from the shapes that their papers give.
 
-Parameters are those of weights and biases, without batch normalisation's; a gradient has one number for each.
+Parameters are those of weights and biases, without batch normalization's; a gradient has one number for each.
 ResNet: arXiv 1512.03385, table 1. VGG: arXiv 1409.1556, table 1 D. AlexNet: NIPS 2012, with its two groups.
 Inception V3 (arXiv 1512.00567) and BERT-Large (arXiv 1810.04805) are given by their totals, spread evenly.
 """

@@ -42,6 +42,8 @@ class Link:
     source: str = ""
     curve: tuple[tuple[float, float], ...] = ()
     """Measured (bytes, seconds), rising; where there is one, it counts instead of the other numbers."""
+    kind: str = ""
+    """``nvlink``, ``pci`` or ``net`` (RDMA), of which NCCL knows the latencies; empty: none of them."""
 
     @property
     def rate(self) -> float:
@@ -74,7 +76,10 @@ class Network:
     """Between ranks of one host."""
     ports: int = 1
     """Ports of each host."""
-    note: str = ""
+    switch: float = 0.0
+    """Bytes per second of an array that the GPUs of a host sum in their switch (NVLS); 0: it cannot."""
+    fill: float = 0.0
+    """Seconds of filling a pipeline, see `exchange_cost`."""
 
 
 def from_curve(name: str, points: Sequence[tuple[float, float]]) -> Link:
@@ -160,7 +165,7 @@ def _measured_link(name: str, measured: Iterable[tuple[int, float]], source: str
     try:
         return from_curve(name, points)
     except ValueError as error:
-        raise RequestError(f"is no curve: {error}", where=source) from None
+        raise RequestError(f"is not a curve: {error}", where=source) from None
 
 
 def _ethernet(gigabits: int) -> tuple[Link, ...]:
@@ -169,7 +174,14 @@ def _ethernet(gigabits: int) -> tuple[Link, ...]:
     roce = "rate: IEEE 802.3; efficiency: 4096 bytes in frames of 4194; latency: NCCL tuning.cc, NET Simple"
     return (
         Link(name=f"{gigabits}gbe-tcp", bandwidth=rate, latency=30e-6, efficiency=0.94, source=tcp),
-        Link(name=f"{gigabits}gbe-roce", bandwidth=rate, latency=14e-6, efficiency=0.97, source=roce),
+        Link(
+            name=f"{gigabits}gbe-roce",
+            bandwidth=rate,
+            latency=14e-6,
+            efficiency=0.97,
+            source=roce,
+            kind="net",
+        ),
     )
 
 
@@ -177,12 +189,12 @@ def _infiniband(name: str, gigabits: int, efficiency: float) -> Link:
     source = "rate: IBTA; efficiency: what acceptance tests ask of ib_write_bw; "
     source += "latency: NCCL tuning.cc, NET Simple"
     rate = gigabits * _GIGABIT
-    return Link(name=name, bandwidth=rate, latency=14e-6, efficiency=efficiency, source=source)
+    return Link(name=name, bandwidth=rate, latency=14e-6, efficiency=efficiency, source=source, kind="net")
 
 
 def _nvlink(name: str, bandwidth: float, links: str) -> Link:
     source = f"rate: {links}; efficiency assumed; latency: NCCL tuning.cc, NVLINK Simple"
-    return Link(name=name, bandwidth=bandwidth, latency=3.4e-6, efficiency=0.8, source=source)
+    return Link(name=name, bandwidth=bandwidth, latency=3.4e-6, efficiency=0.8, source=source, kind="nvlink")
 
 
 def _by_name(*links: Link) -> dict[str, Link]:
@@ -216,9 +228,24 @@ WITHIN = _by_name(
         latency=5.7e-6,
         efficiency=0.75,
         source="rate: PCIe 3.0 x16; efficiency assumed; latency: NCCL tuning.cc, PCI Simple",
+        kind="pci",
     ),
     _nvlink("nvlink-1", 80e9, "four links of NVLink 1"),
     _nvlink("nvlink", 150e9, "six links of NVLink 2"),
     _nvlink("nvswitch", 300e9, "twelve links of NVLink 3"),
 )
 """Links within a host. The rate of ``shared-memory`` is what all ranks of a host have together."""
+
+
+def faster_than(name: str) -> list[str]:
+    """Return what somebody would take in place of this network: the same line by RDMA, the next line."""
+    line, _, protocol = name.partition(" ")[0].partition("-")
+    if protocol == "ipoib":
+        return [f"{line}-infiniband"]
+    lines = [one.removesuffix("-tcp") for one in BETWEEN if one.endswith("-tcp")]
+    if protocol == "infiniband":
+        lines = ["edr", "hdr", "ndr"]
+    if line not in lines:
+        return []
+    found = [f"{line}-roce"] if protocol == "tcp" else []
+    return found + [f"{one}-{protocol}" for one in lines[lines.index(line) + 1 :][:1]]

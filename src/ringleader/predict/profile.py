@@ -43,6 +43,10 @@ class Profile:
     """Seconds after all gradients are there: the optimizer."""
     unit: str = "samples"
     source: str = ""
+    activation: float = 0.0
+    """Bytes that pass from a layer to the next; 0: not known."""
+    flops: float = 0.0
+    """Operations of a sample, as model FLOPs utilization counts them; 0: not known."""
 
     @property
     def backward(self) -> float:

@@ -37,7 +37,7 @@ def user_of(name: str) -> str:
 
 
 def mpi_name(name: str, family: Family | None = None) -> str:
-    """Return what an MPI (``None``: any but Open MPI 4) is told instead of a host's name.
+    """Return what an MPI (``None``: any but Open MPI 4) gets instead of a host's name.
 
     That is the name itself where the MPI can read it: only the name itself finds its block in the user's ssh
     configuration. An alias ends in ``ALIAS_END`` and so can never be mistaken for another host.

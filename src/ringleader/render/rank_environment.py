@@ -22,7 +22,7 @@ LEAST_INTER_OP = 2
 
 
 def thread_variables(threads: int, *, bound: bool) -> dict[str, str]:
-    """Return the variables of a rank that may use so many threads, ``bound`` to cores or not.
+    """Return the variables of a rank that may use this many threads, ``bound`` to cores or not.
 
     NPROC is what XLA on CPUs (JAX) reads; other programs know it too, so it is set only where ranks roam.
     """
@@ -114,7 +114,7 @@ class FreePorts:
     master: int | str
     """For ``torch.distributed`` and others."""
     jax: int | str
-    """For ``jax.distributed``; of uncoupled ranks each has one on its own host."""
+    """For ``jax.distributed``; of independent ranks each has one on its own host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +131,7 @@ class Master:
 
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
 """glibc gives the memory of a step's activations back to the system and asks for it again in the next step:
-1,600 page faults and 15 % of the time of a small net's step on a CPU. So it may keep 256 MiB (in bytes)."""
+1,600 page faults and 15% of the time of a small net's step on a CPU. So it may keep 256 MiB (in bytes)."""
 
 
 _HOROVODS_CONTROLLER = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi"}
@@ -153,9 +153,18 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
+_OF_TERRAFORM = re.compile(
+    r"TF_((ACC|CLI|CLOUD|LOG|REGISTRY|TOKEN|VAR)(_.*)?|APPEND_USER_AGENT|DATA_DIR|ENCRYPTION|IGNORE|INPUT|"
+    r"IN_AUTOMATION|PLUGIN_CACHE.*|REATTACH_PROVIDERS|SKIP_.*|STATE_.*|WORKSPACE)"
+)
+"""Its variables begin as TensorFlow's do, and may hold keys of a cloud."""
+
+
 def is_forwarded(name: str) -> bool:
     """Say whether a variable of the caller's is carried to every host."""
     if is_secret(name) or name in NEVER_FORWARDED or name.startswith(_NEVER_PREFIXES):
+        return False
+    if _OF_TERRAFORM.fullmatch(name):
         return False
     return name in FORWARDED_NAMES or name.startswith(FORWARDED_PREFIXES)
 
@@ -220,7 +229,7 @@ def rank_environment(
     if users.get("LD_LIBRARY_PATH") and mpi.library:
         # The MPI completes this variable for what it starts; ours replaces that, so it must be complete too.
         values["LD_LIBRARY_PATH"] = f"{users['LD_LIBRARY_PATH']}:{PurePosixPath(mpi.library).parent}"
-    # Where the ranks meet; an uncoupled rank meets nobody, so any free port of its own will do.
+    # Where the ranks meet; an independent rank meets nobody, so any free port of its own will do.
     run = run_id or job_id
     values["MASTER_ADDR"] = asked.get("MASTER_ADDR", address)
     values["MASTER_PORT"] = asked.get("MASTER_PORT", "0" if alone else master.port)

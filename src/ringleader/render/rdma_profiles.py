@@ -1,6 +1,6 @@
 """Profiles: the ways in which clusters give NICs to Pods, as data. A new cluster is a new row. Pure.
 
-Names of resources, networks and variables stand in public manifests or documentation: ``source`` says in
+Names of resources, networks and variables are in public manifests or documentation: ``source`` says in
 which. None of this was run on hardware.
 """
 
@@ -98,7 +98,7 @@ class Profile:
     is_mellanox: bool = True
     """Whether node-feature-discovery's own rules know such nodes: they look for the PCI vendor 15b3."""
     advice: str = ""
-    """What somebody who takes this profile is told once."""
+    """What is printed once for whoever takes this profile."""
     source: str
     """The fact that it rests on."""
     unverified: str = ""
@@ -141,7 +141,7 @@ _ROWS = (
     ),
     Profile(
         name="sriov",
-        summary="SR-IOV device plugin with Multus: each worker gets virtual functions of its own",
+        summary="SR-IOV device plugin with Multus: each worker gets its own virtual functions",
         way=Way.PLUGIN,
         counts=Counts.NICS,
         seen=(
@@ -203,7 +203,7 @@ _ROWS = (
         resource="rdma/ib",
         seen=("rdma/ib",),
         source="Azure/aks-rdma-infiniband: rdma/ib by the SR-IOV plugin, the count is that of NICs; its "
-        "namespaces are labelled pod-security.kubernetes.io/enforce=privileged",
+        "namespaces are labeled pod-security.kubernetes.io/enforce=privileged",
     ),
     Profile(
         name="aks-shared",

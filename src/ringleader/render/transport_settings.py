@@ -36,7 +36,6 @@ FORMATS: Mapping[str, Text] = {
     "docker-env": lambda host, found: _text(host, found, lambda name, value: f"{name}={_one_line(value)}"),
     # The ``env`` of a container, in YAML.
     "kubernetes": _kubernetes,
-    "json": lambda host, found: json.dumps(settings_values(host, found), indent=2, ensure_ascii=False) + "\n",
 }
 """What ``render env --format`` takes."""
 

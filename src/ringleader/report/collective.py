@@ -34,7 +34,7 @@ from ringleader.report.summary import (
 )
 
 ABOVE_LINE = 1.05
-"""So many times the line's busbw is a burst; below it is an error of measurement."""
+"""This many times the line's busbw is a burst; below it is an error of measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)

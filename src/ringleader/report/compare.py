@@ -1,7 +1,7 @@
 """Two runs of one kind side by side, the second against the first; what differs around any runs. Pure.
 
 Where every repetition is known (scaling, training), the ratio is that of the geometric means with Welch's
-95 % interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the
+95% interval, and a run is faster or slower where the interval excludes 1. Where only the extent of the
 batches is known (collectives, pairs), the ratio is that of the medians, its interval reaches from the lowest
 over the highest to the highest over the lowest, and a verdict needs extents that share nothing.
 """
@@ -27,7 +27,7 @@ LONGEST = 60
 """Rows that a table shows; of more, those that differ come first. JSON has all of them."""
 HOW_TO_READ = (
     "The ratio is how many times as fast the second run is (of times, the shorter is the faster). Of "
-    "repetitions it is that of the means with its 95 % interval (Welch); of batches, that of the medians, "
+    "repetitions it is that of the means with its 95% interval (Welch); of batches, that of the medians, "
     "between what the slowest and the fastest allow. A verdict needs an interval without 1. Nothing of this "
     "tells how the machines vary between two days: that only several runs of each would."
 )
@@ -52,7 +52,7 @@ class Match:
     verdict: str
     """``faster``, ``slower``, ``no difference shown``, or ``cannot tell: one repetition``."""
     is_coarse: bool = False
-    """Of a short message, or of few iterations: a wide interval is no news."""
+    """Of a short message, or of few iterations: a wide interval says nothing new."""
 
     @property
     def is_decided(self) -> bool:
@@ -166,7 +166,7 @@ def _headline(after: str, before: str, matches: Sequence[Match]) -> str:
     decided = [match for match in matches if match.is_decided]
     if not decided:
         if all(match.low is None and match.high is None for match in matches):
-            return f"{before} and {after} were measured once: what differs cannot be told."
+            return f"{before} and {after} were measured once: differences cannot be judged."
         return f"No difference between {before} and {after} shows beyond the spread of the repetitions."
     parts = []
     for word in ("faster", "slower"):
@@ -238,7 +238,7 @@ def differences(runs: Sequence[AnyRun]) -> list[tuple[str, tuple[str, ...]]]:
     """Return (what, its text in each run) for all that is not the same; dates and names aside.
 
     Between kinds only what several of them know counts: a map of pairs has no optimizer, and that commands
-    are not the same is no news.
+    are not the same says nothing new.
     """
     known = [_surroundings(run) for run in runs]
     names = dict.fromkeys(name for one in known for name in one)

@@ -1,7 +1,7 @@
-"""What all plots share: colours, measures, bars, legend, and a figure as SVG text. Needs matplotlib.
+"""What all plots share: colors, measures, bars, legend, and a figure as SVG text. Needs matplotlib.
 
-Every colour is a stand-in that becomes a CSS variable, so the page decides on light and dark. Nothing
-depends on colour alone: each series has its own marker, dash or hatch, and bars carry their numbers.
+Every color is a stand-in that becomes a CSS variable, so the page decides on light and dark. Nothing
+depends on color alone: each series has its own marker, dash or hatch, and bars carry their numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CSS_NAMES = {
     _MIDDLE: "--heat-ink-middle",
     _FAST: "--heat-ink-fast",
 }
-"""Stand-in colour in the drawing → CSS variable in the page."""
+"""Stand-in color in the drawing → CSS variable in the page."""
 
 SERIES: tuple[tuple[str, Any, str], ...] = (
     (COUPLED, "-", "o"),
@@ -49,7 +49,7 @@ SERIES: tuple[tuple[str, Any, str], ...] = (
     (INK, "-", "v"),
     (MUTED, (0, (1, 1)), "P"),
 )
-"""Colour, dash and marker of the n-th series: told apart without colour, too."""
+"""Color, dash and marker of the n-th series: told apart without color, too."""
 PART_STYLES: tuple[tuple[str, str | None], ...] = (
     (MUTED, None),
     (COUPLED, None),
@@ -59,7 +59,7 @@ PART_STYLES: tuple[tuple[str, str | None], ...] = (
     (INK, None),
     (RULE, None),
 )
-"""Colour and hatch of the n-th part of a step."""
+"""Color and hatch of the n-th part of a step."""
 
 WIDTH = 4.6
 """Inches: at 72 points each as wide as a phone, so that the text keeps its size there."""
@@ -106,7 +106,7 @@ class Plot:
     def svg(self, prefix: str = "") -> str:
         """Return an ``<svg role="img">`` element with title and description, for a page that has others, too.
 
-        Its ids begin with ``prefix``, its colours are CSS variables, and nothing in it leads outside.
+        Its ids begin with ``prefix``, its colors are CSS variables, and nothing in it leads outside.
         """
         name = prefix + self.name
         text = self.document[self.document.index("<svg") :].strip()
@@ -194,7 +194,7 @@ class Chart:
         )
 
     def bar_legend(self, *named: tuple[str, str | None, str], ncols: int = 3) -> None:
-        """Name the bars by their colours and hatches."""
+        """Name the bars by their colors and hatches."""
         from matplotlib.patches import Patch
 
         hatched: dict[str, Any] = {"edgecolor": SURFACE, "linewidth": 0}

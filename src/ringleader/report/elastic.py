@@ -19,7 +19,7 @@ def summary(run: ElasticRun) -> Summary:
     headline = f"The job {ended} after {seconds(run.seconds)}; "
     if again:
         often = "once" if len(again) == 1 else f"{len(again)} times"
-        headline += f"it went on with other ranks {often}, and did not train for {lost} meanwhile."
+        headline += f"it continued with other ranks {often}, and did not train for {lost} meanwhile."
     else:
         headline += "its ranks never changed."
     events = table_of(
@@ -65,5 +65,5 @@ def document(run: ElasticRun) -> dict[str, Any]:
 
 
 def _resets(run: ElasticRun) -> list[Event]:
-    """Return the events by which ranks went on in another generation."""
+    """Return the events by which ranks continued in another generation."""
     return [event for event in run.events if event.kind == "generation" and event.generation > 1]

@@ -21,8 +21,8 @@ def span(low: float | None, high: float | None, text: Callable[[float], str]) ->
 
 
 def percent(part: float) -> str:
-    """0.744 → ``74 %``."""
-    return f"{100 * part:.0f} %"
+    """0.744 → ``74%``."""
+    return f"{100 * part:.0f}%"
 
 
 def times(factor: float) -> str:
@@ -31,7 +31,7 @@ def times(factor: float) -> str:
 
 
 def thousands(value: float) -> str:
-    """Four significant digits at most below 10,000, whole numbers above: ``7.953``, ``812.3``, ``12,345``."""
+    """Four significant digits at most below 10,000, integers above: ``7.953``, ``812.3``, ``12,345``."""
     if value >= 1000:
         return f"{value:,.0f}"
     if value >= 100:

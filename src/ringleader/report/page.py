@@ -45,12 +45,7 @@ def _rendered(name: str, **values: object) -> str:
     with _extra():
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    def unbroken(value: Any) -> Any:
-        """Keep a number and its sign on one line."""
-        return value.replace(" %", "\u00a0%") if type(value) is str else value
-
     environment = Environment(
-        finalize=unbroken,
         loader=PackageLoader("ringleader.report"),
         autoescape=True,
         undefined=StrictUndefined,

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 1.0
 SILENCE_SECONDS = 10.0
-"""A connection that says nothing for so long is closed."""
+"""A connection that says nothing for this long is closed."""
 VERSION = "version"
 """Query: ``/runs/a?version`` is that of the page ``/runs/a``."""
 
@@ -114,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(HTTPStatus.OK, page, "text/html", policy)
 
     def parse_request(self) -> bool:
-        """Read the request; answer here what is no GET."""
+        """Read the request; answer here what is not a GET."""
         if not super().parse_request():
             return False
         if self.command == "GET":

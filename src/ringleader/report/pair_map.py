@@ -1,6 +1,6 @@
 """Who reaches whom how well: a field for each pair, and rates by size. Needs matplotlib.
 
-Fields are coloured by what they are beside the best pair of their own sort (within a host, between hosts), in
+Fields are colored by what they are beside the best pair of their kind (within a host, between hosts), in
 fixed steps: so pairs that are alike look alike, and a slow one stands out, however fast the network is.
 """
 
@@ -39,7 +39,7 @@ from ringleader.report.pairs import (
 )
 
 EDGES = (0.5, 0.7, 0.8, 0.9, 0.95)
-"""Parts of the best at which the colour changes; one colour more than edges."""
+"""Parts of the best at which the color changes; one color more than edges."""
 NUMBER_ROOM = 27.0
 """Points of a field's width from which on it carries its number."""
 
@@ -57,7 +57,7 @@ def plots(run: PointToPointRun) -> Iterator[Plot]:
 
 
 def heat_step(part: float) -> int:
-    """Return the colour of a pair that reaches this part of the best: 0 (slow) to 5."""
+    """Return the color of a pair that reaches this part of the best: 0 (slow) to 5."""
     return sum(part >= edge for edge in EDGES)
 
 
@@ -93,7 +93,7 @@ def _latency_map(run: PointToPointRun, size: int) -> Plot:
 
 
 _READING = (
-    "Colours tell the speed beside the best pair of the same sort (between hosts, or within a host); "
+    "Colors tell the speed beside the best pair of the same sort (between hosts, or within a host); "
     "a cross is a pair that did not answer, an empty field was not measured."
 )
 
@@ -140,7 +140,7 @@ def _map(
 
 
 def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) -> None:
-    """Draw all fields of one colour as one path; of very many, neighbours become one rectangle."""
+    """Draw all fields of one color as one path; of very many, neighbors become one rectangle."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
@@ -191,7 +191,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def _scale(chart: Chart) -> None:
-    """Say above the map what each colour means."""
+    """Say above the map what each color means."""
     from matplotlib.patches import Patch
 
     bounds = ("", *(percent(edge) for edge in EDGES))

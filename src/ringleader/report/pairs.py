@@ -67,7 +67,7 @@ def sort_of(run: PointToPointRun, transfer: Transfer) -> str:
 
 
 def sizes(run: PointToPointRun) -> list[SizeOfPairs]:
-    """Summarise each size; pairs of one host apart from pairs between hosts, which come first."""
+    """Summarize each size; pairs of one host apart from pairs between hosts, which come first."""
     groups: dict[tuple[int, str], list[Transfer]] = {}
     for transfer in run.transfers:
         groups.setdefault((transfer.size, sort_of(run, transfer)), []).append(transfer)

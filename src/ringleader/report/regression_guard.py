@@ -1,8 +1,9 @@
 """Is a run as fast as another one, but for a part that is allowed? Pure.
 
 A number fails where its loss is sure: the whole interval of the ratio lies below the threshold. An interval
-that the threshold divides, and a number that was measured once, are told and do not fail. A run that failed
-does, and so does one that lacks numbers of its baseline: what was not measured may be as slow as it likes.
+that the threshold divides, and a number that was measured once, are reported and do not fail. A run that
+failed does, and so does one that lacks numbers of its baseline: what was not measured may be as slow as it
+likes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ringleader.report.compare import Comparison, Match
 from ringleader.report.number_format import plural
 
 LONGEST, FEW = 10, 4
-"""Numbers that are told by name, a line each and within one sentence; JSON has all of them."""
+"""Numbers that are reported by name, a line each and within one sentence; JSON has all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)

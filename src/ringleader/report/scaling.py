@@ -26,7 +26,7 @@ from ringleader.report.scaling_sentences import (
 from ringleader.report.summary import AGAIN, Summary, Table, day, facts, table_of, transport_tables
 from ringleader.scaling import NARROW, Run, Scaling, scalings, too_wide
 
-INTERVALS = "95 % confidence, Student's t on the logarithms of the repetitions"
+INTERVALS = "95% confidence, Student's t on the logarithms of the repetitions"
 
 
 def summary(run: Run) -> Summary:
@@ -47,7 +47,7 @@ def summary(run: Run) -> Summary:
         evidence=transport_tables((_named(point), point.transport) for point in run.points),
         lines=(
             f"Scaling: {kind_text(run)}; baseline: {baseline_text(run)}"
-            + ("; in brackets: 95 % intervals" if has_intervals else ""),
+            + ("; in brackets: 95% intervals" if has_intervals else ""),
             *([f"Repetitions: {repetitions(run)}"] if run.budget is not None else []),
             *([f"Transport: {run.context.transport}"] if run.context.transport else []),
             *transport_lines(run),
@@ -101,7 +101,7 @@ def _named(size: Any) -> str:
 
 
 def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
-    in_step = "; ranks in step exchange nothing either, but meet where they would"
+    in_step = "; barrier-only ranks exchange nothing either, but meet where they would"
     return table_of(
         "numbers",
         "The numbers",
@@ -111,7 +111,7 @@ def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
             ("ranks", lambda one: str(one.ranks)),
             (f"{run.unit}/s", lambda one: thousands(one.rate.median)),
             (
-                "95 % interval",
+                "95% interval",
                 lambda one: shown(
                     one.rate.interval, lambda between: span(between.low, between.high, thousands)
                 ),
@@ -124,7 +124,7 @@ def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
             ("exchange", lambda one: shown(getattr(one.step, "exchange", None), seconds)),
             ("waiting", lambda one: shown(getattr(one.step, "waiting", None), seconds)),
         ),
-        note="Medians over the repetitions; in brackets 95 % intervals of the mean. Ratios are taken "
+        note="Medians over the repetitions; in brackets 95% intervals of the mean. Ratios are taken "
         "repetition by repetition, so that what drifts slowly cancels out: speed-up against "
         f"{baseline_text(run)}, efficiency {ideal_text(run)}, against uncoupled X(N)/U(N), where U are as "
         "many ranks that run the same script with the same binding and exchange nothing"
@@ -134,8 +134,8 @@ def _numbers(run: Run, results: tuple[Scaling, ...]) -> Table:
 
 
 def _ratio(spread: Spread) -> str:
-    """0.744, interval 0.731 to 0.752 → ``74 % (73–75)``."""
-    return _with_interval(spread, percent, " %")
+    """0.744, interval 0.731 to 0.752 → ``74% (73–75)``."""
+    return _with_interval(spread, percent, "%")
 
 
 def _with_interval(spread: Spread, text: Callable[[float], str], unit: str) -> str:
@@ -159,9 +159,9 @@ def repetitions(run: Run) -> str:
     found = too_wide(run).items()
     wide = ", ".join(f"{name} ({percent(part) if part < math.inf else 'once'})" for name, part in found)
     if not wide:
-        return f"{many}; all 95 % intervals are at most {percent(NARROW)} wide"
+        return f"{many}; all 95% intervals are at most {percent(NARROW)} wide"
     budget = f"the budget of {seconds(run.budget)}"
-    return f"{many}; {budget} did not bring every 95 % interval to {percent(NARROW)}: {wide}"
+    return f"{many}; {budget} did not bring every 95% interval to {percent(NARROW)}: {wide}"
 
 
 def command_line(run: Run) -> tuple[str, ...]:
@@ -195,13 +195,13 @@ def _tiles(run: Run, top: Scaling) -> list[tuple[str, str]]:
 
 
 def against_tile(ranks: int, against: Spread) -> tuple[str, str]:
-    """Return the tile of the ratio to uncoupled ranks: one number only where the repetitions show one."""
-    what = f"of what {ranks} uncoupled ranks do"
+    """Return the tile of the ratio to independent ranks: one number only where the repetitions show one."""
+    what = f"of what {ranks} independent ranks do"
     if against.count < 2:
         return percent(against.median), f"{what}, measured once"
     if against.clear_of(1.0):
         return percent(against.median), what + _extent(against)
-    low, high = percent(against.low).removesuffix(" %"), percent(against.high)
+    low, high = percent(against.low).removesuffix("%"), percent(against.high)
     return f"{low}–{high}", f"{what}: the repetitions vary too much for one number"
 
 

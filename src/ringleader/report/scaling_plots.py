@@ -96,20 +96,20 @@ def _speedup_plot(
         for size in predicted
     ]
     caption = (
-        "Lines join the medians; each small mark is one repetition. Uncoupled ranks run the same script and "
-        "exchange nothing: the gap from them to the ideal is the machine's, the gap below them "
+        "Lines join the medians; each small mark is one repetition. Independent ranks run the same script "
+        "and exchange nothing: the gap from them to the ideal is the machine's, the gap below them "
         "communication's."
     )
     if predicted:
         caption += (
-            " Predicted: by the cost model, fitted to the measured sizes; the band is its 95 % interval."
+            " Predicted: by the cost model, fitted to the measured sizes; the band is its 95% interval."
         )
     about = "Speed-up against the number of ranks"
     return chart.plot("speedup", title="Speed-up", caption=caption, about=about, said=said)
 
 
 def _alone(result: Scaling, base: int) -> float:
-    """Return the speed-up of uncoupled ranks, which were measured."""
+    """Return the speed-up of independent ranks, which were measured."""
     assert result.uncoupled_efficiency is not None
     return result.uncoupled_efficiency.median * result.ranks / base
 
@@ -125,7 +125,7 @@ def _speedup_lines(axes: Any, by_ranks: Sequence[Scaling], base: int, top: int) 
         xs = [*start, *(float(r.ranks) for r in left_alone)]
         ys = [*start, *(_alone(r, base) for r in left_alone)]
         axes.plot(xs, ys, color=UNCOUPLED, linestyle=(0, (1.5, 1.5)), marker="s", markersize=6,
-                  linewidth=1.8, label="uncoupled ranks")  # fmt: skip
+                  linewidth=1.8, label="independent ranks")  # fmt: skip
     xs, ys = [float(r.ranks) for r in by_ranks], [r.speedup.median for r in by_ranks if r.speedup]
     axes.plot(xs, ys, color=COUPLED, marker="o", markersize=7, linewidth=2.2, label="measured")
 
@@ -192,24 +192,24 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
     axes.axvline(1.0, color=MUTED, linestyle=(0, (5, 3)), linewidth=1.3, zorder=3)
     axes.set_xlim(0, top + 0.27)
     axes.spines["bottom"].set_bounds(0, top)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
     axes.set_xticks([tick / 4 for tick in range(int(4 * top) + 1)])
     chart.row_names(_names(results))
     named: list[tuple[str, str | None, str]] = [(COUPLED, None, f"vs {against}")]
-    named += [(UNCOUPLED, "////", "vs uncoupled ranks")] if both else []
-    named += [(WAITING, "xxx", "vs ranks in step")] if in_step else []
+    named += [(UNCOUPLED, "////", "vs independent ranks")] if both else []
+    named += [(WAITING, "xxx", "vs barrier-only ranks")] if in_step else []
     chart.bar_legend(*named, ncols=2 if in_step else 3)
     return chart.plot(
         "efficiency",
         title="Efficiency",
-        caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean. "
-        f"Against {against} counts everything that is lost; against uncoupled ranks counts "
-        f"communication alone{'; against ranks in step, which only meet, the exchange' if in_step else ''}.",
+        caption="Bars are medians, dots are repetitions, the dark line is the 95% interval of the mean. "
+        f"Against {against} counts everything that is lost; against independent ranks counts "
+        f"communication alone{'; against barrier-only ranks, the exchange' if in_step else ''}.",
         about="Efficiency at each size",
         said=[
             f"{_label(r)}: {percent(r.efficiency.median)} of the ideal{_between(r.efficiency)}"
-            + (f", {percent(r.against_uncoupled.median)} of uncoupled ranks" if r.against_uncoupled else "")
-            + (f", {percent(r.against_in_step.median)} of ranks in step" if r.against_in_step else "")
+            + (f", {percent(r.against_uncoupled.median)} of independent ranks" if r.against_uncoupled else "")
+            + (f", {percent(r.against_in_step.median)} of barrier-only ranks" if r.against_in_step else "")
             for r in results
             if r.efficiency
         ],
@@ -218,7 +218,7 @@ def _efficiency_plot(run: Run, results: Sequence[Scaling], height: float) -> Plo
 
 def _between(spread: Spread) -> str:
     one = spread.interval
-    return "" if one is None else f" (95 % interval {percent(one.low)} to {percent(min(one.high, 9.99))})"
+    return "" if one is None else f" (95% interval {percent(one.low)} to {percent(min(one.high, 9.99))})"
 
 
 def step_parts(results: Sequence[Scaling]) -> tuple[list[str], list[list[float]]] | None:

@@ -97,7 +97,7 @@ def _undecided(against: Spread) -> str:
     between = _between(against)
     is_narrow = between.high - between.low <= 2 * WIDE
     text = "no difference shows beyond the spread" if is_narrow else "the repetitions leave it open"
-    return f"{text} (95 % interval {_percents(between)})"
+    return f"{text} (95% interval {_percents(between)})"
 
 
 def headline(run: Run) -> str:
@@ -130,10 +130,10 @@ def headline_of(run: Run, top: Scaling) -> str:
         text = f"{who} {text}: {percent(top.efficiency.median)} efficiency"
     text += " (strong scaling)" if run.strong else ""
     if against is None or losses is None:
-        return f"{text}. Uncoupled ranks were not measured, so what is lost cannot be split."
+        return f"{text}. Independent ranks were not measured, so what is lost cannot be split."
     if losses.total.count < top.efficiency.count:
         return f"{text}. The run is not complete, so what is lost is not split."
-    beside = f"against uncoupled ranks {percent(against.median)}"
+    beside = f"against independent ranks {percent(against.median)}"
     if against.count < 2:
         return f"{text}; {beside}, from a single repetition."
     if not is_clear:
@@ -149,7 +149,7 @@ def _most(run: Run, top: Scaling, against: Interval) -> str:
     inside = [(s.exchange_seconds, s.waiting_seconds, s.step_seconds) for s in samples]
     parts = [(e / step, (w or 0.0) / step) for e, w, step in inside if step and e is not None]
     if against.high - against.low <= 2 * WIDE or len(parts) < len(samples):
-        return f"communication costs at most {percent(1 - against.low)} (95 % interval)"
+        return f"communication costs at most {percent(1 - against.low)} (95% interval)"
     exchange, waiting = (percent(max(column)) for column in zip(*parts, strict=True))
     return (
         f"exchanging gradients took at most {exchange} of a step, waiting for other ranks at most {waiting}"
@@ -214,7 +214,7 @@ def limits(run: Run) -> list[str]:
             f"{who} was slower than it could be, most often because its working set fits the caches worse or "
             "because the input pipeline is shared by several ranks."
         )
-        found.append(f"Efficiency is above 100 %: {strong if run.strong else weak}")
+        found.append(f"Efficiency is above 100%: {strong if run.strong else weak}")
     return found
 
 
@@ -262,20 +262,20 @@ def _coupling(top: Scaling, losses: Losses) -> str:
     assert against is not None
     part = percent(against.median)
     text = _first(
-        (against.count < 2, f"{part} of uncoupled ranks, measured once: no claim."),
+        (against.count < 2, f"{part} of independent ranks, measured once: no claim."),
         (
             not against.clear_of(1.0),
-            f"against uncoupled ranks {_undecided(against)}. More or longer repetitions, or a quieter "
+            f"against independent ranks {_undecided(against)}. More or longer repetitions, or a quieter "
             "machine, would tell.",
         ),
         (
             against.median > 1.0,
-            f"coupled ranks do {part} of what uncoupled ones do. Ranks in step can get in each other's way "
-            "less; the exchange costs less than that gains.",
+            f"coupled ranks do {part} of what independent ones do. Barrier-only ranks can get in each "
+            "other's way less; the exchange costs less than that gains.",
         ),
         (
             True,
-            f"{_points(losses.coupling)} to coupling the ranks. They do {part} of what as many uncoupled "
+            f"{_points(losses.coupling)} to coupling the ranks. They do {part} of what as many independent "
             "ranks do.",
         ),
     )
@@ -295,7 +295,7 @@ def _inside_step(top: Scaling, losses: Losses) -> str:
         points = f"{round(100 * slower.median)} points ({_extent(slower)})"
         return (
             f"{text} The other {points} are in neither: in step, ranks compute at the same moment and compete"
-            " for what they share; uncoupled ones drift apart."
+            " for what they share; independent ones drift apart."
         )
     if step.waiting > step.exchange and step.waiting > 0.02 * step.total:
         text += " Most of the two is waiting: ranks that differ in speed cost more here than the wire."
@@ -307,19 +307,19 @@ def _in_step(top: Scaling) -> Iterator[str]:
     meeting, rest = top.in_step_against_uncoupled, top.against_in_step
     if meeting is None or rest is None:
         return
-    text = f"In step: {plural(top.ranks, 'rank')} that only meet"
+    text = f"In step: {plural(top.ranks, 'rank')} that only synchronize"
     if meeting.count < 2:
         yield (
-            f"{text} do {percent(meeting.median)} of uncoupled ones, coupled ranks {percent(rest.median)} of "
-            "those in step, measured once: no claim."
+            f"{text} do {percent(meeting.median)} of independent ones, coupled ranks {percent(rest.median)} "
+            "of those in step, measured once: no claim."
         )
         return
     text += ", and exchange nothing, "
     if meeting.clear_of(1.0):
         wins = ": no transport wins that back" if meeting.median < 1.0 else ""
-        text += f"do {percent(meeting.median)} of what uncoupled ones do{wins}."
+        text += f"do {percent(meeting.median)} of what independent ones do{wins}."
     else:
-        text += f"against uncoupled ones: {_undecided(meeting)}."
+        text += f"against independent ones: {_undecided(meeting)}."
     if rest.clear_of(1.0):
         yield f"{text} Coupled ranks do {percent(rest.median)} of that: what the exchange itself costs."
     else:
@@ -327,7 +327,7 @@ def _in_step(top: Scaling) -> Iterator[str]:
 
 
 def _steepest(run: Run, results: Sequence[Scaling]) -> Iterator[str]:
-    """Name the neighbouring sizes between which efficiency falls most, where it falls for certain."""
+    """Name the neighboring sizes between which efficiency falls most, where it falls for certain."""
     by_ranks = sorted((r for r in results if r.efficiency is not None), key=lambda r: (r.ranks, r.hosts))
     falls = []
     for before, after in pairwise(by_ranks):
@@ -352,7 +352,7 @@ def _no_gain(run: Run, results: Sequence[Scaling], top: Scaling) -> Iterator[str
     if found.differs:
         yield f"Rate: {top.name} is slower than {before}: {between}."
     else:
-        yield f"Rate: from {before} to {top.name} no gain shows ({between}, 95 % interval)."
+        yield f"Rate: from {before} to {top.name} no gain shows ({between}, 95% interval)."
 
 
 def _uneven(run: Run, top: Scaling) -> Iterator[str]:
@@ -394,7 +394,7 @@ def cautions(run: Run) -> list[str]:
             most == 1,
             "One repetition: how far the numbers vary is unknown, so small differences mean nothing.",
         ),
-        (most == 2, "Two repetitions: 95 % intervals are very wide. Three or more show smaller differences."),
+        (most == 2, "Two repetitions: 95% intervals are very wide. Three or more show smaller differences."),
         (
             wide,
             f"The repetitions vary much at {wide}: something else used the machine, or the runs are short. "
@@ -405,6 +405,15 @@ def cautions(run: Run) -> list[str]:
             "Not every rank told its rate: the rate of those that did was taken for all.",
         ),
         (
+            run.unit == "steps",
+            "Rates are steps of the script's optimizers: it does not say how many samples are in one.",
+        ),
+        (
+            run.unit == "runs",
+            "The script tells no rate and its steps cannot be counted: rates are whole runs by the wall "
+            "clock, with their start, which makes sizes look more alike than training is.",
+        ),
+        (
             apart,
             f"At {apart} the ranks of a run hardly trained at the same time: they competed less than they "
             "would have, which flatters them. Let the script train longer.",
@@ -412,7 +421,7 @@ def cautions(run: Run) -> list[str]:
         *((True, text) for text in differing),
         (
             sittings,
-            f"{sittings} and the baseline were measured in different sittings: what changed on the machine "
+            f"{sittings} and the baseline were measured in different sessions: what changed on the machine "
             "in between is in their ratio.",
         ),
         (

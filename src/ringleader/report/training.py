@@ -118,9 +118,9 @@ def _headline(run: TrainingRun, main: ArmResult | None) -> str:
     text = f"{who}: {main.arm.name} does {thousands(main.rate.median)} {run.unit}/s"
     against = main.against_uncoupled
     if against is not None and against.interval is not None and not against.differs:
-        text += f"; no difference to uncoupled ranks shows ({extent(against.interval)})"
+        text += f"; no difference to independent ranks shows ({extent(against.interval)})"
     elif against is not None:
-        text += f", {_ratio(against)} of what uncoupled ranks do"
+        text += f", {_ratio(against)} of what independent ranks do"
     return text + "."
 
 
@@ -133,17 +133,18 @@ def _within(one: RatioComparison) -> str:
 
 
 def extent(interval: Interval) -> str:
-    """``83 to 85 %``; beyond a factor of ten the numbers say nothing and are left out."""
+    """``83 to 85%``; beyond a factor of ten the numbers say nothing and are left out."""
     if interval.high > 10 or interval.low < 0.01:
         return "not determined"
-    low, high = percent(interval.low).removesuffix(" %"), percent(interval.high)
-    return f"{low} to {high}" if f"{low} %" != high else high
+    low, high = percent(interval.low).removesuffix("%"), percent(interval.high)
+    return f"{low} to {high}" if f"{low}%" != high else high
 
 
 def _tiles(run: TrainingRun, main: ArmResult) -> list[tuple[str, str]]:
     who = f"{run.unit}/s of {main.arm.name} on {plural(run.ranks, 'rank')}"
     tiles = [(thousands(main.rate.median), who)]
-    for one, what in ((main.against_uncoupled, "uncoupled ranks"), (main.against_in_step, "ranks in step")):
+    others = ((main.against_uncoupled, "independent ranks"), (main.against_in_step, "barrier-only ranks"))
+    for one, what in others:
         if one is None:
             continue
         if one.interval is None or one.differs:
@@ -172,9 +173,9 @@ def _findings(run: TrainingRun, main: ArmResult, found: list[ArmResult]) -> Iter
     if against is not None and against.interval is not None:
         within = extent(against.interval)
         if not against.differs:
-            yield f"Coupling: no difference to uncoupled ranks shows ({within})."
+            yield f"Coupling: no difference to independent ranks shows ({within})."
         elif against.ratio > 1:
-            yield f"Coupling: coupled ranks do {percent(against.ratio)} of uncoupled ones ({within})."
+            yield f"Coupling: coupled ranks do {percent(against.ratio)} of independent ones ({within})."
         else:
             yield f"Coupling the ranks costs {percent(1 - against.ratio)} of the rate ({within} is left)."
     if split is not None and split.total > 0:
@@ -218,8 +219,8 @@ def _tables(run: TrainingRun, found: list[ArmResult]) -> tuple[Table, ...]:
             ("step", lambda one: shown(one.step_seconds, seconds)),
         ),
         note="Medians over the repetitions, in which the arms take turns. Ratios are taken repetition by "
-        "repetition, with their 95 % intervals. Uncoupled ranks exchange nothing; ranks in step only meet "
-        "once per step.",
+        "repetition, with their 95% intervals. Independent ranks exchange nothing; barrier-only ranks "
+        "only synchronize once per step.",
     )
     rows = (
         (arm.name, *(seconds(getattr(arm.split, part)) for part in PARTS)) for arm in run.arms if arm.split
@@ -293,7 +294,7 @@ def _rate_plot(run: TrainingRun, found: list[ArmResult]) -> Plot:
     return chart.plot(
         "rates",
         title="Rates",
-        caption="Bars are medians, dots are repetitions, the dark line is the 95 % interval of the mean.",
+        caption="Bars are medians, dots are repetitions, the dark line is the 95% interval of the mean.",
         about="Rate of each arm",
         said=[f"{one.arm.name}: {thousands(one.rate.median)} {run.unit}/s" for one in found],
     )

@@ -1,6 +1,6 @@
 """Words of ``horovodrun`` and its file become its options, and those the ranks' variables.
 
-The command line counts over the file, both over the environment. The options stand in `option_table`. What
+The command line counts over the file, both over the environment. The options are in `option_table`. What
 reads a file has Horovod's names, and the path ``runner.common.util.config_parser``.
 """
 
@@ -22,9 +22,7 @@ from ringleader.text_files import read_text
 __all__ = ["LOG_LEVELS", "parse", "set_args_from_config", "set_env_from_args", "validate_config_args"]
 
 DESCRIPTION = """Start COMMAND on many ranks, by Horovod's options; in the ranks 'horovod' is Ringleader."""
-EPILOG = (
-    "docs/guides/from-horovod.md says what each option does here. `ringleader run` has options of its own."
-)
+EPILOG = "docs/guides/from-horovod.md says what each option does here. `ringleader run` has its own options."
 VARIABLES = frozenset(option.variable for option in OPTIONS.values() if option.variable)
 """Also attributes of this module: ``HOROVOD_TIMELINE`` is ``"HOROVOD_TIMELINE"``."""
 CONTROLLERS = {"gloo": "use_gloo", "mpi": "use_mpi"}
@@ -211,7 +209,7 @@ def _checked(option: HorovodOption, value: Any, faults: list[Fault]) -> Any:
         None: (bool, "true or false"),
         str: (str, "text"),
         float: (int | float, "a number"),
-        int: (int, "a whole number"),
+        int: (int, "an integer"),
     }
     kind, wanted = kinds[option.kind]
     right = isinstance(value, kind) and isinstance(value, bool) == (option.kind is None)

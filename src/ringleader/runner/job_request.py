@@ -66,7 +66,7 @@ class JobRequest:
     job: Job
     """``job.faults`` holds what is wrong with it."""
     notes: tuple[str, ...] = ()
-    """What the user should know although the job goes on."""
+    """What the user should know although the job continues."""
     variables: tuple[tuple[str, str], ...] = ()
     """Variables that the options set for the ranks."""
 

@@ -109,7 +109,7 @@ class HorovodrunOptions:
         "Interfaces for start-up and for the ranks' traffic; may be given again.",
     )
 
-    ssh_port: int | None = _option("-p --ssh-port PORT", "Port of every host's sshd.")
+    ssh_port: int | None = _option("-p --ssh-port PORT", "Port of sshd on every host.")
     ssh_identity_file: str | None = _option("-i --ssh-identity-file FILE", "Private key for ssh.")
     accept_new_host_keys: bool | None = _option(
         "", "Ringleader's own: take host keys that are not known yet; a changed key is still refused."
@@ -136,17 +136,17 @@ class HorovodrunOptions:
 
     autotune: bool | None = _option(
         "/--no-autotune",
-        "Try sizes of buckets during the first steps and go on with the best.",
+        "Try sizes of buckets during the first steps and continue with the best.",
         key="enabled",
     )
     autotune_log_file: str | None = _option("FILE", "Horovod's log of trials.", unused=OWN_TUNING)
     autotune_warmup_samples: int | None = _option("N", "Samples not counted.", unused=OWN_TUNING)
     autotune_steps_per_sample: int | None = _option("N", "Steps of a sample.", unused=OWN_TUNING)
     autotune_bayes_opt_max_samples: int | None = _option(
-        "N", "Most samples of an optimisation.", unused=OWN_TUNING
+        "N", "Most samples of an optimization.", unused=OWN_TUNING
     )
     autotune_gaussian_process_noise: float | None = _option(
-        "0..1", "Regularisation against noise in samples.", largest=1, unused=OWN_TUNING
+        "0..1", "Regularization against noise in samples.", largest=1, unused=OWN_TUNING
     )
 
     min_num_proc: int | None = _option(
@@ -183,18 +183,18 @@ class HorovodrunOptions:
 
     no_stall_check: bool | None = _option(
         "/--stall-check",
-        "Do not tell of ranks for which others wait.",
+        "Do not report ranks for which others wait.",
         key="enabled",
         variable="HOROVOD_STALL_CHECK_DISABLE",
     )
     stall_check_warning_time_seconds: int | None = _option(
         "SECONDS",
-        "After which a wait is told. [default: 60]",
+        "Time after which a wait is reported. [default: 60]",
         variable="HOROVOD_STALL_CHECK_TIME_SECONDS",
     )
     stall_check_shutdown_time_seconds: int | None = _option(
         "SECONDS",
-        "After which a wait is an error. [default: 0, never]",
+        "Time after which a wait is an error. [default: 0, never]",
         variable="HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
     )
     consistency_check: str | None = _option(

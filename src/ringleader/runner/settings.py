@@ -1,4 +1,4 @@
-"""What a job is told besides its options: settings, variables, time limits, a secret; and objects as text.
+"""What a job gets besides its options: settings, variables, time limits, a secret; and objects as text.
 
 Horovod's paths are ``settings``, ``env``, ``timeout``, ``secret`` and ``codec`` of ``runner.common.util``,
 ``settings``, ``driver`` and ``constants`` of ``runner.elastic``; names and meanings are Horovod's. Hosts are

@@ -111,7 +111,7 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Call ``target(*args)`` in a thread of its own and return that thread.
+    """Call ``target(*args)`` in its own thread and return that thread.
 
     A ``daemon`` thread does not keep the process alive; a ``silent`` one drops the target's exceptions.
     """

@@ -257,7 +257,7 @@ _LATEST: weakref.WeakKeyDictionary[Any, weakref.ref[Any]] = weakref.WeakKeyDicti
 
 @contextmanager
 def in_written_order() -> Iterator[Callable[[Any], None]]:
-    """Have the call that is added follow those before it; the context's value is told a result of it.
+    """Have the call that is added follow those before it; the context's value gets a result of it.
 
     TensorFlow sees to that in a `tf.function`, but not in a branch or a loop of a session's graph, where
     calls that wait for each other on different ranks would block all threads.

@@ -146,7 +146,7 @@ class AdasumSessionOptimizer(WrappingSessionOptimizer):
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any = None, name: str | None = None
     ) -> Any:
-        """Return the operation that makes the step and, every so many passes, combines."""
+        """Return the operation that makes the step and, every N passes, combines."""
         pairs = list(grads_and_vars)
         variables = [variable for gradient, variable in pairs if gradient is not None]
         if self._settings.passes == 1:

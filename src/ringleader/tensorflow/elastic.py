@@ -1,4 +1,4 @@
-"""Training that goes on when ranks are lost, replaced or added. Path and names are Horovod's."""
+"""Training that continues when ranks are lost, replaced or added. Path and names are Horovod's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the function that trains; its first argument is the state.
 
-    It is called anew, with the state restored and synchronised, whenever ranks are lost, replaced or added:
+    It is called anew, with the state restored and synchronized, whenever ranks are lost, replaced or added:
     everything in which ranks meet belongs into it, also into functions that it calls. In a job that is not
     elastic the function is called once, and what it raises is passed on.
     """

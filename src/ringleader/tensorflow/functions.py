@@ -80,7 +80,7 @@ def allgather_object(
 def broadcast_global_variables(root_rank: int) -> Any:
     """Return the operation that gives ``tf.compat.v1.global_variables()`` their values on ``root_rank``.
 
-    All ranks run it once, after the initialisers. `RuntimeError` where TensorFlow runs eagerly.
+    All ranks run it once, after the initializers. `RuntimeError` where TensorFlow runs eagerly.
     """
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -104,7 +104,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         self._graph: Any = None
 
     def begin(self) -> None:
-        """Add the operation to the graph, before it is finalised."""
+        """Add the operation to the graph, before it is finalized."""
         graph = tf.compat.v1.get_default_graph()
         if self._graph is not graph:
             self.bcast_op, self._graph = broadcast_global_variables(self.root_rank), graph

@@ -1,7 +1,7 @@
 """Several backward passes before one exchange: gradients add up in variables of this rank's own.
 
 Works eagerly, in a ``tf.function`` and in the graph of a session. In the latter the variables are among
-``tf.compat.v1.local_variables()``, and the script initialises them.
+``tf.compat.v1.local_variables()``, and the script initializes them.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _after(done: Any) -> Any:
 
 
 def local_variable(name: str, shape: Any, dtype: tf.DType) -> Any:
-    """Return a variable of this rank's own in the scope of now, zero when the script initialises it."""
+    """Return a variable of this rank's own in the scope of now, zero when the script initializes it."""
     return tf.compat.v1.get_variable(
         name,
         shape=shape,

@@ -2,7 +2,7 @@
 
 Eagerly, arrays are views of TensorFlow's memory. In a ``tf.function`` the whole exchange is one
 ``numpy_function``: one blocking call cannot wait for another one, in whatever order ranks run their graphs.
-In the graph of a session every gradient is an operation of its own, as sessions do these together.
+In the graph of a session every gradient is its own operation, as sessions do these together.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class StepExchange(HostExchange):
     groups: tuple[tuple[int, ...], ...]
     """Places of the arrays that are reduced together: all or none."""
     gathered: int
-    """The last so many arrays are gathered."""
+    """The last N arrays are gathered."""
 
     def exchange(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """Return the results, new arrays in the order of the arrays."""
@@ -221,6 +221,6 @@ class StepExchange(HostExchange):
                 members = [inputs[at] for at in places]
                 for at, result in zip(places, grouped_allreduce(members, **words), strict=True):
                     results[at] = result
-        else:  # not one group: the exchange of the first ones goes on while others are computed
+        else:  # not one group: the exchange of the first ones continues while others are computed
             results = [allreduce(tensor, **words) for tensor in inputs[:dense]]
         return [*results, *(allgather(tensor, process_set=self.process_set) for tensor in inputs[dense:])]

@@ -20,7 +20,7 @@ NAME = "DistributedGradientTape_Allreduce"
 
 
 class DistributedTape:
-    """What stands in front of the class of the wrapped tape."""
+    """What precedes the class of the wrapped tape."""
 
     _exchange: GradientExchange
 
@@ -90,7 +90,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Return a tape that goes on from ``gradtape`` and whose `gradient` is reduced over the ranks.
+    """Return a tape that continues from ``gradtape`` and whose `gradient` is reduced over the ranks.
 
     It is of the class of ``gradtape``; what was recorded is not copied. All gradients of a call travel
     together, also in a ``tf.function``, in ``groups`` where these are given: a number, or lists of variables.

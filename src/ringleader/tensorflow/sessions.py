@@ -5,7 +5,8 @@
 
 No thread of the session is blocked, so any number of operations may be under way, in another order on every
 rank. Nodes are tied to nothing but their inputs: what a `session.run` does not need is not exchanged. An
-operation waits on its own; only the exchange's thread, one for each engine, meets the other ranks for them.
+operation waits on its own; only the exchange's thread, one for each engine, synchronizes with the other ranks
+for them.
 
 Waiting must not block a thread that computes. Stock TensorFlow has one kernel that calls Python elsewhere:
 ``IteratorGetNext``, which runs the functions of its dataset on a thread of the iterator's own. So what waits
@@ -44,7 +45,7 @@ ENDLESS = 1 << 62
 _RENEWALS = "ringleader waiting nodes"
 """Collection of a graph: what makes the iterators of its waiting nodes anew."""
 QUIET_SECONDS = 10.0
-"""A rank that no operation has come to for so long counts as standing still: where all ranks do and ask for
+"""A rank that no operation has come to for this long counts as standing still: where all ranks do and ask for
 different operations, that is an error and not a wait."""
 
 
@@ -68,7 +69,7 @@ class Request:
         self.name = name
         self.engine = engine
         self.ticket = next(_TICKETS)
-        """A number of its own."""
+        """Its own number."""
         self.nbytes = nbytes
         self.works = works
         self.error: BaseException | None = None
@@ -79,7 +80,7 @@ class Request:
         self._pending.acquire()
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Let who waits go on: with the results, or the error of a work or this one."""
+        """Let who waits continue: with the results, or the error of a work or this one."""
         self.error = error or next((work.error for work in self.works if work.error is not None), None)
         if self.error is None:
             try:
@@ -117,7 +118,7 @@ class SessionExchange:
         self._under_way: list[Request] = []
         """Requests that the engine has; of the thread alone."""
         self._orders: dict[str, tuple[Work, array[int]]] = {}
-        """By name of the operation: rank 0's order, which is told along with it."""
+        """By name of the operation: rank 0's order, which is sent along with it."""
         self._latest = time.monotonic()
         self._wakeup = threading.Event()
         self._napping = False
@@ -222,7 +223,7 @@ class SessionExchange:
         return [work]
 
     def _advance(self) -> None:
-        """Meet the other ranks once, and let those go on whose works are done."""
+        """Meet the other ranks once, and let those continue whose works are done."""
         first = next((work for request in self._under_way for work in request.works if not work.done), None)
         if first is not None:
             try:

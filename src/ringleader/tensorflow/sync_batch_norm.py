@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks together: Keras' layer with other statistics.
+"""Batch normalization over the batches of all ranks together: Keras' layer with other statistics.
 
 Each rank's mean and sum of squared deviations travel; those of the joint batch follow from them by the
 formula for combining variances (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for

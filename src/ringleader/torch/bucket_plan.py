@@ -38,7 +38,7 @@ class ParameterShape:
 
     @property
     def memory(self) -> str:
-        """Return which piece of memory its gradient lies in."""
+        """Return which piece of memory its gradient is in."""
         return self.dtype if self.device == "cpu" else f"{self.dtype} on {self.device}"
 
     @property

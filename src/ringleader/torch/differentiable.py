@@ -32,7 +32,7 @@ def contiguous(tensor: torch.Tensor, in_place: bool = False) -> torch.Tensor:
     """Return the tensor's values, apart from autograd, in contiguous memory on the same device.
 
     That is the tensor's own memory where it can be, else a copy. `ValueError` for tensors that have none,
-    and where only another framework was told to `init`.
+    and where only another framework was initialized.
     """
     if not isinstance(PROCESS.get().kernels, TorchKernels):
         raise ValueError("Another framework has joined the ranks: call ringleader.torch.init() as well.")

@@ -72,7 +72,7 @@ def sum_sparse(
     if more is not None:
         rest = more.to_sparse(dims).coalesce()
         indices, values = torch.cat([indices, rest.indices()], 1), torch.cat([values, rest.values()])
-    # PyTorch warns once unless it is told whether to look for indices that are out of range.
+    # PyTorch warns once unless it is set whether to look for indices that are out of range.
     total = torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
     parameter.grad = total.coalesce()
 

@@ -46,9 +46,9 @@ class GradientConfig:
     cap_bytes: int | None = None
     """Most bytes in a bucket, None for no limit."""
     groups: tuple[tuple[int, ...], ...] = ()
-    """Indices of parameters that make a bucket of their own."""
+    """Indices of parameters that make their own bucket."""
     overlap: bool = False
-    """Whether a bucket travels as soon as all its gradients are there, while backward goes on."""
+    """Whether a bucket travels as soon as all its gradients are there, while backward continues."""
     sparse_as_dense: bool = False
     """Whether sparse gradients go through the buckets, as dense ones."""
     sharded: bool = False
@@ -57,7 +57,7 @@ class GradientConfig:
     """Number of the optimizer, the same on all ranks: two of them may be used in any order."""
 
     def factor_on_sum(self, size: int) -> float:
-        """Return the factor on a sum over so many ranks; `ValueError` for any other operation."""
+        """Return the factor on a sum over this many ranks; `ValueError` for any other operation."""
         if self.op is ReduceOp.AVERAGE:
             return 1.0 / size
         if self.op is ReduceOp.SUM:

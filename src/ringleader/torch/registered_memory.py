@@ -26,7 +26,7 @@ def registered_empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tens
     ``size`` and ``dtype`` are those of `torch.empty`. Every rank calls this at the same point with the same
     ones. `allreduce_` of the tensor, or of the same part of it on every rank, is done where it lies; of 1 MiB
     on one host it takes a third of the time of an ordinary tensor. Where there is no shared memory, an
-    ordinary tensor is returned. The memory is given back when the last tensor over it is gone on every
+    ordinary tensor is returned. The memory is given back when the last tensor over it is continued every
     rank and something else is registered, or by `shutdown`. (NCCL's word for such memory is a registered
     buffer.)
     """
@@ -133,7 +133,7 @@ def _move(engine: Engine, storage: torch.UntypedStorage) -> None:
         place = region.mine.untyped_storage()
         place.copy_(storage)
         storage._swap_data_ptr_(place)  # type: ignore[attr-defined]
-        # What another library took of the memory before must not lie in memory that is gone.
+        # What another library took of the memory before must not be in memory that is gone.
         setattr(storage, _EARLIER, [*getattr(storage, _EARLIER, ()), place])
     finally:
         engine.release(region)

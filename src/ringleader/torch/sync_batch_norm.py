@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks together.
+"""Batch normalization over the batches of all ranks together.
 
 Each rank's mean and sum of squared deviations travel; those of the joint batch follow from them by the
 formula for combining variances (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for
@@ -49,7 +49,7 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected {self.num_features} channels (got {input.size(1)})")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return the normalised input; ValueError on all ranks where the joint batch has one value only."""
+        """Return the normalized input; ValueError on all ranks where the joint batch has one value only."""
         self._check_input_dim(input)
         tracking = self.training and self.track_running_stats
         if tracking and self.num_batches_tracked is not None:
@@ -85,7 +85,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _Normalize(torch.autograd.Function):
-    """Normalise by statistics of the joint batch; also returns these: mean, variance, values per channel."""
+    """Normalize by statistics of the joint batch; also returns these: mean, variance, values per channel."""
 
     @staticmethod
     def forward(  # type: ignore[no-untyped-def]

@@ -131,7 +131,7 @@ def tensor_facts(tensor: torch.Tensor) -> Facts:
 
 
 def tensor_checksum(tensors: Sequence[torch.Tensor]) -> int:
-    """Return the checksum of tensors by their values: how they lie in memory does not matter."""
+    """Return the checksum of tensors by their values: how they are laid out in memory does not matter."""
     by_device: defaultdict[torch.device, list[torch.Tensor]] = defaultdict(list)
     for tensor in tensors:
         by_device[tensor.device].append(tensor.detach().reshape(-1).view(torch.uint8))

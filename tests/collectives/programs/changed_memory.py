@@ -181,7 +181,7 @@ for change in (lambda p: p.grad.mul_(0.5), lambda p: setattr(p, "grad", p.grad *
         except RuntimeError as error:
             assert "call optimizer.synchronize() before" in str(error).lower()
         else:
-            raise AssertionError("a change while gradients travelled was not noticed")
+            raise AssertionError("a change while gradients traveled was not noticed")
         break
     hvd.barrier()
 print("rank done", flush=True)

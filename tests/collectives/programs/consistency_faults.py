@@ -17,7 +17,7 @@ STEPS = 6
 
 
 def membership() -> None:
-    """Every gradient counts as one that lies in its bucket, wherever the script put it."""
+    """Every gradient counts as one that is in its bucket, wherever the script put it."""
     MemoryPlace.holds = MemoryPlace.is_laid_out_as = MemoryPlace.fits = lambda _self, _tensor: True
 
 

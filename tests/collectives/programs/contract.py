@@ -24,7 +24,7 @@ CHECKS = 0
 
 
 def values(rank, shape, dtype):
-    """The tensor that a rank brings: small whole numbers, so that sums are exact in every type."""
+    """The tensor that a rank brings: small integers, so that sums are exact in every type."""
     generator = np.random.default_rng([rank, len(shape), int(np.prod(shape))])
     return torch.tensor(generator.integers(0, 2 if dtype == torch.bool else 4, shape)).to(dtype)
 
@@ -210,7 +210,7 @@ if not UNCOUPLED:
 
 objects = hvd.allgather_object({"rank": RANK, "text": "ü" * RANK})
 assert [one["rank"] for one in objects] == ([RANK] * SIZE if UNCOUPLED else list(range(SIZE)))
-# Uncoupled ranks too get what another one has read: they could not go on without it.
+# Independent ranks too get what another one has read: they could not continue without it.
 got = hvd.broadcast_object({"from": RANK} if RANK == SIZE - 1 else None, root_rank=SIZE - 1)
 assert got == {"from": SIZE - 1}
 hvd.barrier()

@@ -53,7 +53,7 @@ for turn in range(20):
     want = 16.0 * (sum(range(SIZE)) + SIZE * turn)
     assert twice.min().item() == twice.max().item() == want, (turn, twice.min(), want)
 
-# Gradients lie in buckets on the GPU, and training keeps the ranks together.
+# Gradients are in buckets on the GPU, and training keeps the ranks together.
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 4)).to(CUDA)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

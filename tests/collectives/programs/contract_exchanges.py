@@ -125,7 +125,7 @@ def _pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def sparse() -> None:
-    """The sum of sparse tensors with indices of their own; an index may come twice."""
+    """The sum of sparse tensors with their own indices; an index may come twice."""
     spans, shape = torch.tensor([[RANK, SIZE, RANK]]), (SIZE + 1, 2)
     mine = torch.sparse_coo_tensor(spans, torch.ones(3, 2), shape, check_invariants=True)
     for op, factor in ((hvd.Sum, 1.0), (hvd.Average, 1 / SIZE)):

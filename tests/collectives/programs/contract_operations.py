@@ -33,7 +33,7 @@ def members(group):
 
 
 def values(rank, shape, dtype, salt=0):
-    """What a rank brings: small whole numbers, so that sums are exact in every type."""
+    """What a rank brings: small integers, so that sums are exact in every type."""
     generator = np.random.default_rng([rank, salt, len(shape), *shape])
     low, high = (0, 2) if dtype == torch.bool else (0 if "uint" in str(dtype) else -3, 4)
     return torch.tensor(generator.integers(low, high, shape)).to(dtype)
@@ -204,7 +204,7 @@ def gradients(group):
     got = gradient([y, z], hvd.grouped_allgather([y, z], **words), [factor[RANK], factor[RANK] * 3])
     check(got[0], want, "grouped_allgather")
     check(got[1], want * 3, "grouped_allgather")
-    # Row j of what goes to a rank comes back with the factor that this rank has for it; the last row stays.
+    # Row j of what goes to a rank returns with the factor that this rank has for it; the last row stays.
     x = leaf(2 * size + 1)
     out, counts = hvd.alltoall(x, torch.tensor([2] * size, dtype=torch.int32), **words)
     assert counts.tolist() == [2] * size

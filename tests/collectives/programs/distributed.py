@@ -25,7 +25,7 @@ TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int16, torch.int32,
 
 
 def rows_of(rank, rows, width, dtype):
-    """What a rank brings: small whole numbers that tell ranks, rows and columns from each other."""
+    """What a rank brings: small integers that tell ranks, rows and columns from each other."""
     values = torch.arange(rows * width).reshape(rows, width) % 5 + rank % 3
     return values.to(dtype)
 
@@ -154,7 +154,7 @@ def context_of(*, deadline=60.0, **more):
 
 
 def through_the_host():
-    """Where NCCL is not there, tensors of a device go through the host; one word is said about it."""
+    """Where NCCL does not exist, tensors of a device go through the host; one word is said about it."""
     said = []
     devices = GpuTransport(context_of(), usual_device=lambda: CPU, say=said.append)
     exchanges(devices.execute)

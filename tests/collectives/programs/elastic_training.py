@@ -1,4 +1,4 @@
-"""A training that goes on whatever happens to its ranks. Arguments: what happens, as JSON, and the steps.
+"""A training that continues whatever happens to its ranks. Arguments: what happens, as JSON, and the steps.
 
 ``{"killed": [[incarnation, step], …], "hosts": [step, …]}``: ranks that are killed at a step, before they
 commit it, and steps after which all ranks hear that hosts have changed.

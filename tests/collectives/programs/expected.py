@@ -1,4 +1,4 @@
-"""What NumPy says an operation of a random program must give. Values are small whole numbers, so that sums
+"""What NumPy says an operation of a random program must give. Values are small integers, so that sums
 and products are exact in every element type; only averages of floating-point types are rounded.
 
 An operation is a dict as `test_programs.operations` draws it; ranks in it are positions in its process set.
@@ -80,7 +80,7 @@ def _reduced(operation: Operation, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _cut(array: np.ndarray, whole: bool) -> np.ndarray:
-    """Cast back to a type of whole numbers: toward zero."""
+    """Cast back to a type of integers: toward zero."""
     return np.trunc(array) if whole else array
 
 

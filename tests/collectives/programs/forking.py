@@ -1,4 +1,4 @@
-"""A forked child of a rank ends in every way; the ranks go on as if it had never been. argv: how it ends."""
+"""A forked child of a rank ends in every way; the ranks continue without it. argv: how it ends."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The last rank leaves an operation by an exception of its own and lives on; the others are told at once.
+"""The last rank leaves an operation by its own exception and lives on; the others are told at once.
 
 argv: a directory for notes between the ranks.
 """

@@ -1,4 +1,4 @@
-"""Gradients lie in memory that the ranks of a host share, whatever a script does to them.
+"""Gradients are in memory that the ranks of a host share, whatever a script does to them.
 
 argv: "shared", or "own" where they must not. The kernel's own list of this process's memory tells, not the
 engine.

@@ -59,7 +59,7 @@ def made(lr):
 
 
 warnings.simplefilter("error")
-# A scheduler that was made first goes on after a broadcast, from the root's rate.
+# A scheduler that was made first continues after a broadcast, from the root's rate.
 model, plain, decay, held, wrapped = made(0.4 * (RANK + 1))
 hvd.broadcast_optimizer_state(wrapped, root_rank=0)
 held.check(plain, wrapped)

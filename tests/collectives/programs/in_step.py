@@ -1,4 +1,4 @@
-"""Ranks in step meet once in each optimizer step and exchange nothing."""
+"""Barrier-only ranks synchronize once in each optimizer step and exchange nothing."""
 
 import sys
 import time

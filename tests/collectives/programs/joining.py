@@ -63,7 +63,7 @@ if SIZE > 2:
         assert torch.equal(hvd.allreduce(ones, op=hvd.Sum, name="fewer and fewer"), ones * active)
     same_everywhere(hvd.join())
 
-# operations that cannot be done without a rank end with an error; the rest goes on
+# operations that cannot be done without a rank end with an error; the rest continues
 rows = torch.ones(SIZE, 2)
 if RANK == 0:
     assert (hvd.join() != 0) == (SIZE > 1)

@@ -51,7 +51,7 @@ gone = weakref.ref(step(NAMES)["w3"])
 gc.collect()
 assert gone() is None, "nothing keeps a script's tensor alive"
 
-# Every rank in an order of its own; by and by each rank has several plans.
+# Every rank in its own order; by and by each rank has several plans.
 mine = random.Random(RANK)
 for _ in range(6):
     step(NAMES, tensors, order=mine.sample(NAMES, len(NAMES)))
@@ -165,7 +165,7 @@ if SIZE > 2:
     except ValueError:
         pass
 
-# Ranks run out of data one after the other; the others go on with the same names.
+# Ranks run out of data one after the other; the others continue with the same names.
 for turn in range(2):
     for count in range(SIZE - RANK):
         several = [torch.full((5,), 1.0) for _ in range(6)]
@@ -239,7 +239,8 @@ for _ in range(2):
         except hvd.HorovodInternalError as error:
             assert "Mismatched tensor shapes" in str(error), error
 
-# What is packed is laid out before the ranks meet. In place they meet once more, when all sums are written.
+# What is packed is laid out before the ranks synchronize. In place they synchronize once more, when all sums
+# are written.
 if session().engine.transport.name == "window":
     flags = session().group.flags
     for factor, meetings in ((1, (1, 0)), (100, (1, 1))):

@@ -63,7 +63,7 @@ class Training:
         torch.manual_seed(1000 * self.turn + RANK)
 
     def step(self, head=0, after_backward=lambda: None):
-        """Make a step; return how often the ranks met, and what happened on the GPU."""
+        """Make a step; return how often the ranks synchronized, and what happened on the GPU."""
         self.optimizer.zero_grad()
         before, at = ENGINE.meetings, len(GPU.steps)
         self.backward(self.run, head)
@@ -104,7 +104,7 @@ def await_permission(training):
 
 
 def straight_from_the_hooks():
-    """One agreement a step; buckets in the plan's order while backward goes on; no factor after them."""
+    """One agreement a step; buckets in the plan's order while backward continues; no factor after them."""
     training = Training()
     await_permission(training)
     training.step()
@@ -199,7 +199,7 @@ def operations_in_the_middle():
         await_permission(training)
         hook = None
         if RANK == 0:
-            # Blocks in the middle of backward, as a layer that normalises over all ranks does.
+            # Blocks in the middle of backward, as a layer that normalizes over all ranks does.
             hook = training.net.layers[0].weight.register_hook(lambda _grad, work=work: ENGINE.run(work))
             _met, steps = training.step()
         else:

@@ -98,7 +98,7 @@ def refused(error, act, *words):
 
 
 def met(optimizer):
-    """Return it once it has met the other ranks: in an elastic job that is at the first step."""
+    """Return it once it has synchronized with the other ranks: in an elastic job at the first step."""
     if membership() is not None:
         optimizer.step()
     return optimizer
@@ -106,7 +106,7 @@ def met(optimizer):
 
 reference = net()
 WANT = train(reference, sgd(reference.parameters()))
-# A parameter without a gradient counts as zero, so that momentum goes on where plain PyTorch skips it.
+# A parameter without a gradient counts as zero, so that momentum continues where plain PyTorch skips it.
 moving = net()
 
 

@@ -90,7 +90,7 @@ class Asked:
         return function(self.tensors if kind.startswith("grouped_") else self.tensors[0], **words)
 
     def begin(self) -> None:
-        """Ask for it, and go on."""
+        """Ask for it, and continue."""
         if self._refused():
             return
         self.handle = self.call(later=True)
@@ -170,7 +170,7 @@ def operations(phase: dict[str, Any], pending: list[Asked]) -> list[str | None]:
 
 
 def joining(phase: dict[str, Any]) -> list[str | None]:
-    """Join after so many operations as this rank has; who joins earlier counts as zeros."""
+    """Join after this many operations as this rank has; who joins earlier counts as zeros."""
     counts = phase["counts"]
     for step in range(counts[RANK]):
         there = [rank for rank in range(SIZE) if counts[rank] > step]

@@ -112,7 +112,7 @@ if "too large" in sys.argv:
     # Equal on all ranks, and more than there is for each; nothing of it is touched.
     room = int(hvd.broadcast(torch.tensor((free_bytes() or 0) // SIZE + (64 << 20)), 0))
     refused(torch.empty(room, dtype=torch.uint8), "no room in /dev/shm")
-assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [SIZE] * 2, "the ranks go on"
+assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [SIZE] * 2, "the ranks continue"
 
 # The memory goes with the last tensor over it, and the old one with it.
 count = segments()

@@ -1,6 +1,6 @@
 """With shard=True the parameters and the state are those of the optimizer that every rank has whole.
 
-Two groups with options of their own, sizes that no part ends with, several element types, clipping.
+Two groups with their own options, sizes that no part ends with, several element types, clipping.
 """
 
 import torch

@@ -55,7 +55,7 @@ def compare(script, what, most=1e-12, **more):
 
 
 def fails(error, act, *words):
-    """All ranks get the error, and go on."""
+    """All ranks get the error, and continue."""
     try:
         act()
     except error as caught:

@@ -46,7 +46,7 @@ def alike(model, other, what):
 
 
 def fails(error, act, *words):
-    """All ranks get the error, and go on."""
+    """All ranks get the error, and continue."""
     try:
         act()
     except error as caught:
@@ -173,7 +173,7 @@ for shard in (False, True):
             p.grad = None
         if shard:
             steps(model, optimizer, 3)
-        else:  # the whole optimizer goes on with zeros until it is made anew
+        else:  # the whole optimizer continues with zeros until it is made anew
             state = copy.deepcopy(optimizer.state_dict())
             frozen = [p for p in model[2].parameters()]
             rest = [p for p in model.parameters() if p.requires_grad]

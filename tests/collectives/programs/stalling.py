@@ -19,9 +19,9 @@ handle = None if rank == 1 else hvd.allreduce_async(value, name="missing", op=hv
 try:
     start = time.monotonic()
     while how != "never calls":
-        more = hvd.allreduce(torch.tensor([float(rank == 0)]), name="goes on", op=hvd.Sum)
+        more = hvd.allreduce(torch.tensor([float(rank == 0)]), name="continues", op=hvd.Sum)
         assert more.item() == 1
-        # One rank's clock counts for all, so that they go on together.
+        # One rank's clock counts for all, so that they continue together.
         clock = hvd.broadcast(torch.tensor([time.monotonic() - start]), 0, name="clock").item()
         if how == "told" and clock > 2.5:
             break

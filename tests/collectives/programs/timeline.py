@@ -95,7 +95,7 @@ except ValueError as error:
 hvd.stop_timeline()
 hvd.shutdown()
 
-# Buckets that travel during backward: in the last step it goes on only when one of them is there.
+# Buckets that travel during backward: in the last step it continues only when one of them is there.
 os.environ["HOROVOD_TIMELINE"] = str(directory / "training.{rank}.json")
 training = directory / f"training.{rank}.json"
 overlapping = hvd_size > 1 and "RINGLEADER_RANKS_PER_HOST" in os.environ

@@ -87,7 +87,7 @@ for settings, bound in (
     assert worst(got, want) < bound, (settings, worst(got, want))
     same_everywhere(got)
 
-# Gradients lie in the engine's memory before and after backward, and come back when set to None.
+# Gradients are in the engine's memory before and after backward, and return when set to None.
 model, optimizer = distributed(sgd)
 if session().membership is not None:  # ranks of an elastic job meet at the first step
     model(torch.ones(1, 12)).sum().backward()
@@ -188,7 +188,7 @@ for wrong in (
     else:
         raise AssertionError(f"went through: {wrong}")
 
-# Gradients outlive the engine, and training goes on in its next life.
+# Gradients outlive the engine, and training continues in its next life.
 model, optimizer = distributed(sgd)
 optimizer.zero_grad()
 model(torch.ones(1, 12)).sum().backward()

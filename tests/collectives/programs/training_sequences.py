@@ -34,7 +34,7 @@ SETS: dict[tuple[int, ...], Any] = {}
 
 
 def begin(per_host: str) -> None:
-    """Begin a life of the engine with so many ranks on each host; "": all on one."""
+    """Begin a life of the engine with this many ranks on each host; "": all on one."""
     hvd.shutdown()
     SETS.clear()
     os.environ["RINGLEADER_RANKS_PER_HOST"] = per_host

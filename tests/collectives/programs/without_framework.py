@@ -51,7 +51,7 @@ for count in (1, 100, 20_000, 3_000_000):
 
 
 def brought(rank, shape, dtype):
-    """What a rank brings: small whole numbers, so that sums are exact in every type."""
+    """What a rank brings: small integers, so that sums are exact in every type."""
     drawn = np.random.default_rng([rank, *shape]).integers(0 if dtype.startswith("u") else -3, 4, shape)
     return drawn.astype(dtype_named(dtype))
 

@@ -31,7 +31,7 @@ def named(dtype):
 
 
 def brought(rank, shape, dtype):
-    """What a rank brings: small whole numbers, so that sums are exact in every type."""
+    """What a rank brings: small integers, so that sums are exact in every type."""
     lowest = 0 if dtype.startswith(("u", "b")) and dtype != "bfloat16" else -3
     return np.random.default_rng([rank, *shape]).integers(lowest, 4, shape).astype(named(dtype))
 

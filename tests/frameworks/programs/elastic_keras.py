@@ -1,4 +1,4 @@
-"""Keras: fit goes on where it was when hosts have changed; a commit brings back weights and optimizer."""
+"""Keras: fit continues where it was when hosts have changed; a commit brings back weights and optimizer."""
 
 import sys
 

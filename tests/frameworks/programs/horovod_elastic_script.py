@@ -1,4 +1,4 @@
-"""Trains six steps with ``horovod.torch``; rank 1 ends with exit code 7 once, where its file is not there."""
+"""Trains six steps with ``horovod.torch``; rank 1 ends with exit code 7 once, if its file is missing."""
 
 import os
 import sys

@@ -20,7 +20,7 @@ WAYS = {"eager": lambda function: function, "jit": jax.jit}
 
 
 def brought(rank, shape, dtype):
-    """What a rank brings: small whole numbers, so that sums are exact in every type."""
+    """What a rank brings: small integers, so that sums are exact in every type."""
     drawn = np.random.default_rng([rank, *shape]).integers(0, 3, shape)
     return jnp.asarray(drawn.astype("bool" if dtype == "bool" else "int8")).astype(dtype)
 

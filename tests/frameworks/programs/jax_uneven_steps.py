@@ -1,4 +1,4 @@
-"""Ranks that take different numbers of steps, without `join`: those that go on are told."""
+"""Ranks that take different numbers of steps, without `join`: those that continue are told."""
 
 import jax
 import jax.numpy as jnp

@@ -152,7 +152,7 @@ for wrap in (
     assert any((a != b).any() for a, b in zip(before, weights(mixed), strict=True))
     equal(weights(mixed), "mixed precision")
 
-# a saved model goes on with us and without
+# a saved model continues with us and without
 with tempfile.TemporaryDirectory() as place:
     for ending in ("keras", "h5"):
         path = str(Path(place) / f"model-{RANK}.{ending}")

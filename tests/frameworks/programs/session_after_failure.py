@@ -27,7 +27,7 @@ def takes_long_at_first():
 
 
 def a_run_that_fails(others):
-    """The very first step of a session fails while ``others`` are asked, or made; the session goes on."""
+    """The very first step of a session fails while ``others`` are asked, or made; the session continues."""
     broken[0] = True
     go_on.clear()
     with tf.Graph().as_default() as graph:

@@ -55,7 +55,7 @@ if MODE == "dies":
     os._exit(0)
 elif MODE == "differs":
     fails("every rank waits")
-    assert session.run(other, {fed: RANK}) == SIZE - 1  # and all go on
+    assert session.run(other, {fed: RANK}) == SIZE - 1  # and all continue
 elif MODE == "leaves":
     if RANK == 0:
         threading.Thread(target=lambda: session.run(total, {fed: 1.0}), daemon=True).start()

@@ -30,7 +30,7 @@ def net(fed, wanted, scope):
 
 
 def train(make, steps, *, sparse=True, local=False, apart=False, **words):
-    """Train a net on data of each rank's own from a start of its own; return its variables."""
+    """Train a net on data of each rank's own from its own start; return its variables."""
     tf1.reset_default_graph()
     with tf.Graph().as_default() as graph:
         tf1.set_random_seed(1000 + RANK)

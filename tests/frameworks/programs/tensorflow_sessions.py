@@ -93,7 +93,7 @@ with tf.Graph().as_default() as graph:
         dense = sess.run(sparse)
         assert dense.values.shape == (2 * SIZE * SIZE, 3)
 
-# Errors reach every operation that waits, on all ranks, and the session goes on.
+# Errors reach every operation that waits, on all ranks, and the session continues.
 with tf.Graph().as_default() as graph:
     fed = tf1.placeholder(tf.float32, [None])
     reduced = hvd.allreduce(fed, op=hvd.Sum, name="differs")

@@ -248,7 +248,7 @@ slices = tf.IndexedSlices(tf.ones((1, 2)), [0], [SIZE + 1, 2])
 raises(ValueError, "sparse_as_dense", sparse.compute_gradients, [slices], [rows])
 
 if SIZE > 1:
-    # Ranks with different models: an error on all of them, after which they can go on.
+    # Ranks with different models: an error on all of them, after which they can continue.
     sources = [vector, matrix][: 1 + RANK % 2]
     raises(tf.errors.FailedPreconditionError, "same model", gradients, sources)
     odd = tf.Variable(tf.ones(3 + RANK))

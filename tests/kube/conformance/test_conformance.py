@@ -244,7 +244,7 @@ async def a_forgotten_version_is_gone(on: Ground) -> None:
             "Expired",
         )
         assert "too old resource version" in event["object"]["message"]
-        assert await watch.any() is None, "the watch goes on"
+        assert await watch.any() is None, "the watch continues"
 
 
 # Deletion

@@ -141,7 +141,7 @@ class Watcher:
         self.cut()
 
     async def lines(self, seconds: float) -> bytes:
-        """Wait so long at most for lines; return all there are."""
+        """Wait this long at most for lines; return all there are."""
         if not self._lines and not self.is_cut:
             self._wake.clear()
             try:

@@ -24,7 +24,7 @@ from tests.kube.fake.store import Document
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """A directory or file of this machine that a container sees under a path of its own."""
+    """A directory or file of this machine that a container sees under its own path."""
 
     source: Path
     target: str

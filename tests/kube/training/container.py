@@ -1,4 +1,4 @@
-"""Becomes a container: run in fresh namespaces, it lays out a file system of its own and starts the command.
+"""Becomes a container: run in fresh namespaces, it lays out its own file system and starts the command.
 
 ``python container.py WORDS.json``. Standard library only. The machine's root stays as the image, read-only;
 what containers write, and what belongs to users of the machine, is replaced.

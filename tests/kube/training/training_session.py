@@ -25,7 +25,7 @@ from tests.time_limits import patience
 from ringleader.lab.saved_state import Lab
 
 PATIENCE = 240.0
-"""Seconds that a job may take on a busy machine; only a test that fails takes so long."""
+"""Seconds that a job may take on a busy machine; only a test that fails takes this long."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,7 @@ def test_what_is_said_of_a_slow_host():
         "h3 receives 100 Mbit/s from h1, h2, h4, which send 400 Mbit/s to others; "
         "out of h3 it is up to 400 Mbit/s"
     )
-    assert one.expected == "at least 280 Mbit/s: 70 % of 400 Mbit/s, the median of the hosts' best rates"
+    assert one.expected == "at least 280 Mbit/s: 70% of 400 Mbit/s, the median of the hosts' best rates"
     assert (one.id, one.hosts) == ("active.host", ("h3",)) and one.remedy
 
 

@@ -53,7 +53,7 @@ def test_distance_from_a_gpu_behind_a_switch(other, expected):
 def test_flat_buses_of_virtual_machines():
     gpu, nic = device("pci0000:00/0000:00:1e.0"), device("pci0000:00/0000:00:06.0")
     assert pci_distance(gpu, nic) is PciDistance.PHB
-    # Hyper-V gives each device a root complex of its own and often no NUMA node.
+    # Hyper-V gives each device its own root complex and often no NUMA node.
     alone, apart = device("pci0001:00/0001:00:00.0"), device("pci0101:00/0101:00:02.0")
     assert pci_distance(alone, apart) is PciDistance.SYS
     assert pci_distance(alone, apart, single_node=True) is PciDistance.NODE

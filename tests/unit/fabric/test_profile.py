@@ -144,7 +144,7 @@ def test_all_faults_of_a_profile_are_told_at_once() -> None:
     [gpu]
     count = -1
     memory = "unlimited"
-    colour = "green"
+    color = "green"
     [limits]
     memlock = "8 GB"
     nofile = 1.5
@@ -163,7 +163,7 @@ def test_all_faults_of_a_profile_are_told_at_once() -> None:
         "cluster.toml",
         "cluster.toml gpu.count",
         "cluster.toml gpu.memory",
-        "cluster.toml gpu.colour",
+        "cluster.toml gpu.color",
         "cluster.toml limits.memlock",
         "cluster.toml limits.nofile",
         "cluster.toml network.speed",

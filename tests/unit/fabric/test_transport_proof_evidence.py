@@ -1,4 +1,4 @@
-"""Evidence goes through JSON and comes back as it was."""
+"""Evidence goes through JSON and returns as it was."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ NAMES = {"ib": "mlx5_0/1", "roce": "mlx5_1/1", "iwarp": "erdma_0/1", "efa": "rdm
 
 
 def between(mib: float, most: float | None = None) -> LibraryTraffic:
-    """Return so many MiB to and from other hosts, half in each direction."""
+    """Return this many MiB to and from other hosts, half in each direction."""
     half, most_half = int(mib * MIB / 2), int((mib if most is None else most) * MIB / 2)
     return LibraryTraffic(
         handed=half,
@@ -41,7 +41,7 @@ def between(mib: float, most: float | None = None) -> LibraryTraffic:
 
 
 def local(mib: float) -> LibraryTraffic:
-    """Return so many MiB within the host."""
+    """Return this many MiB within the host."""
     return LibraryTraffic(local=int(mib * MIB))
 
 
@@ -59,7 +59,8 @@ def host(
     state: str = "ACTIVE",
     **libraries: LibraryTraffic,
 ) -> HostEvidence:
-    """Return a host whose ports and interfaces moved so many MiB, half in each direction (``lo``: each way).
+    """Return a host whose ports and interfaces moved this many MiB, half in each direction (``lo``: each
+    way).
 
     ``moved`` has names of ``PORTS`` and of interfaces; text instead of a number stands there unreadably.
     ``None``: no counters were read.

@@ -55,7 +55,7 @@ def duration(messages: Sequence[Message], *, bandwidth: float, latency: float) -
 
 
 def ring(count: int, size: float) -> list[Message]:
-    """2(n−1) steps; in each, every rank sends S/n to its neighbour, once it has the one before."""
+    """2(n−1) steps; in each, every rank sends S/n to its neighbor, once it has the one before."""
     return [
         Message(
             sender=rank,

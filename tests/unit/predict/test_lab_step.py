@@ -25,7 +25,7 @@ def line(rate: float) -> Link:
 
 
 def measured(ranks: int, rate: float) -> MeasuredAllReduce:
-    """An all-reduce of so many bytes per second."""
+    """An all-reduce of this many bytes per second."""
     return MeasuredAllReduce(ranks=ranks, per_host=2, link=line(rate), source="here")
 
 

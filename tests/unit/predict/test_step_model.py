@@ -95,19 +95,21 @@ def test_a_full_host_is_as_slow_as_measured() -> None:
 
 def test_the_size_that_falls_under_a_bound_is_the_first() -> None:
     setup = Setup(network=SLOW, per_host=4)
-    size = size_below(VGG, setup, 0.6)
+
+    def efficiency(ranks: int) -> float:
+        return predict(VGG, setup, ranks).efficiency
+
+    size = size_below(efficiency, 4, 0.6)
     assert size is not None and size > 4
     assert predict(VGG, setup, size).efficiency < 0.6 <= predict(VGG, setup, size - 4).efficiency
-    assert (
-        size_below(RESNET, replace(setup, straggler=0.0, network=replace(SLOW, ports=64)), 0.1, 4096) is None
-    )
+    assert size_below(lambda _ranks: 1.0, 4, 0.1, 4096) is None
 
 
 @pytest.mark.parametrize(
     ("profile", "ranks", "change", "words"),
     [
-        (VGG, 64, {}, ("gradients that travel", "Most would help bf16 on the wire")),
-        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "vary half as much")),
+        (VGG, 64, {}, ("gradients that travel", "Most would help 25gbe-tcp")),
+        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "backward passes")),
         (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("nothing takes", "None of the changes")),
     ],
 )

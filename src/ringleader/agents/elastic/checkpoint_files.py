@@ -282,7 +282,7 @@ class CheckpointFiles:
         return self.pid != 0 and not self._is_over and self._memory < 0
 
     def configure(self, words: Mapping[str, Any]) -> None:
-        """Write every so many commits, as the launcher says; 0: none."""
+        """Write every N commits, as the launcher says; 0: none."""
         self._directory, self._every = str(words["directory"]), int(words["every"])
 
     def committed(self, number: int) -> None:
@@ -402,7 +402,7 @@ class CheckpointFiles:
             self._say(do="not_checkpointed", number=self._number, why=str(words.get("why")))
 
     def _loaded(self, words: Mapping[str, Any]) -> None:
-        """Take over the commit that was read; where there is none, only what was refused is told."""
+        """Take over the commit that was read; where there is none, only what was refused is reported."""
         number, path = int(words.get("number", 0)), str(words.get("path", ""))
         refused = [*words.get("refused", ()), *([words["why"]] if "why" in words else ())]
         memory, self._memory = self._memory, -1

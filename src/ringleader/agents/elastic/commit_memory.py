@@ -2,7 +2,7 @@
 
     header page   word 0: frozen; then for each buffer: number of its commit (0: not complete), bytes of it;
                   from byte 1024 on for each buffer: length of a path, the path of the file that it came from
-    buffer 0, 1   commit number n lies in buffer n % 2
+    buffer 0, 1   commit number n is in buffer n % 2
 
 All three are memfds that the host agent holds; ranks map them. Whoever writes a commit first takes the number
 of its buffer away and sets it last, so that a rank killed meanwhile leaves the other buffer, which holds the
@@ -94,7 +94,7 @@ class CommitStore:
     """The buffers as the host agent holds them; nothing takes memory until a rank asks for it."""
 
     def __init__(self, limit: Callable[[int, int], str] | None = None) -> None:
-        """``limit``: says why there is no room for so many bytes, so many of them new; see ``refusal``."""
+        """``limit``: says why there is no room for a number of bytes, some of them new; see ``refusal``."""
         self._limit = limit if limit is not None else refusal
         self._header_fd = os.memfd_create("ringleader-commits")
         os.ftruncate(self._header_fd, mmap.PAGESIZE)
@@ -103,7 +103,7 @@ class CommitStore:
         self._size = 0
 
     def descriptors(self, nbytes: int) -> list[int]:
-        """Return the descriptors of the header and of the buffers, which hold at least so many bytes each.
+        """Return the descriptors of the header and of the buffers, which hold at least this many bytes each.
 
         What they hold stays, and so do mappings of them. Raises CommitMemoryError beyond the limit.
         """
@@ -112,7 +112,7 @@ class CommitStore:
         return list(self.fds)
 
     def check(self, nbytes: int) -> None:
-        """Raise CommitMemoryError where so many bytes are beyond the limit."""
+        """Raise CommitMemoryError where this many bytes are beyond the limit."""
         size = _pages(nbytes)
         if size > self._size and (why := self._limit(BUFFERS * size, BUFFERS * (size - self._size))):
             raise CommitMemoryError(f"a commit of {nbytes} bytes is kept twice on each host: {why}")
@@ -146,7 +146,7 @@ class CommitStore:
         return self._buffers[number % BUFFERS]
 
     def keep_up_to(self, number: int) -> None:
-        """Forget commits newer than ``number``, from which the job goes on and numbers again."""
+        """Forget commits newer than ``number``, from which the job continues and numbers again."""
         for index in range(BUFFERS):
             if self._header.number(index) > number:
                 self._header.invalidate(index)
@@ -181,12 +181,13 @@ class CommitStore:
 
 
 def _pages(nbytes: int) -> int:
-    """Return the bytes of a buffer that holds so many."""
+    """Return the bytes of a buffer that holds this many."""
     return -(-max(nbytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def refusal(total: int, more: int, *, root: str = "/") -> str:
-    """Return why the buffers cannot take so many bytes, ``more`` than now, in words; nothing where they can.
+    """Return why the buffers cannot take this many bytes, ``more`` than now, in words; nothing where they
+    can.
 
     ``RINGLEADER_COMMIT_LIMIT`` counts, else what this process's control groups and the machine have left.
     """
@@ -248,7 +249,7 @@ class CommitMemory:
     """The buffers as a rank sees them.
 
     To write commit n: every local rank copies its part into ``buffer(nbytes, number=n)``; they meet; local
-    rank 0 calls ``set_number(n, nbytes)``. Numbers go up by one from the commit that the generation went on
+    rank 0 calls ``set_number(n, nbytes)``. Numbers go up by one from the commit that the generation continued
     from. Views stay valid for as long as the caller keeps them, also where a later commit is larger. Over a
     ``generation_client.RankConnection``:
     ``CommitMemory(lambda nbytes: connection.commit_memory(nbytes)[1], connection.committed)``.
@@ -257,9 +258,9 @@ class CommitMemory:
     def __init__(
         self, request: Callable[[int], Sequence[int]], tell: Callable[[int, int], None] | None = None
     ) -> None:
-        """``request(nbytes)``: the agent's descriptors, header first, for buffers of at least so many bytes;
-        they are ours to close; an error of its own where the agent refuses. ``tell(number, nbytes)``: says to
-        the agent that a commit is complete.
+        """``request(nbytes)``: the agent's descriptors, header first, for buffers of at least this many
+        bytes; they are ours to close; its own error where the agent refuses. ``tell(number, nbytes)``: says
+        to the agent that a commit is complete.
         """
         self._request = request
         self._tell = tell
@@ -268,7 +269,7 @@ class CommitMemory:
         self._size = 0
 
     def buffer(self, nbytes: int, *, number: int) -> memoryview:
-        """Return the memory, of so many bytes, in which commit ``number`` is to lie; the one before stays.
+        """Return the memory, of this many bytes, in which commit ``number`` is to lie; the one before stays.
 
         Every local rank may call this, in any order; from now until ``set_number`` that buffer holds no
         commit. Raises CommitMemoryError where there is no memory for it.
@@ -327,7 +328,7 @@ class CommitMemory:
         self._size = 0
 
     def _mapped(self, nbytes: int) -> _Header:
-        """Have at least so many bytes of each buffer mapped."""
+        """Have at least this many bytes of each buffer mapped."""
         if self._header is not None and nbytes <= self._size:
             return self._header
         header, *buffers = self._request(nbytes)

@@ -1,7 +1,7 @@
 """A rank agent of an elastic job: the loop of every rank agent, forked by the host agent or the fork server.
 
-What differs: it is known by the number of its incarnation, no MPI started it, its host agent's end is told by
-the kernel, and a signal to end, sent by somebody else, is a notice for its host and not its end.
+What differs: it is known by the number of its incarnation, no MPI started it, its host agent's end is
+reported by the kernel, and a signal to end, sent by somebody else, is a notice for its host and not its end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADOPTION_SECONDS = 5.0
 
 
 def run(host_agent: int, environ: Callable[[], Mapping[str, str] | None], *, preloaded: bool = False) -> int:
-    """Serve one rank in a session of our own, and leave nothing; return our exit code.
+    """Serve one rank in our own session, and leave nothing; return our exit code.
 
     ``host_agent``: its process id, and ours is a child of it, now or soon. ``environ``: waits for our
     environment, None where no rank is to be served. ``preloaded``: we have imported what the rank needs, so

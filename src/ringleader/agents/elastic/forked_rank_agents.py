@@ -1,7 +1,7 @@
 """The rank agents of one host of an elastic job, as its host agent sees them: forked, reaped, their orphans.
 
 Each is a direct child of the host agent, also where the fork server forked it, so that its end is seen here
-and it is told of ours. It connects to the launcher by itself (``elastic_rank_agent``).
+and it is notified of ours. It connects to the launcher by itself (``elastic_rank_agent``).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RankAgents:
                 process_tree.send(process_tree.below(pid, table), signal.SIGKILL)
 
     def ended(self, pid: int, status: int) -> None:
-        """Take the end of a child, and tell of a rank agent's."""
+        """Take the end of a child, and report a rank agent's."""
         self._look_for_orphans = True  # whoever it leaves behind is our child now
         incarnation = self._incarnations.pop(pid, None)
         if incarnation is None:

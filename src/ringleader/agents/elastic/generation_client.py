@@ -31,7 +31,7 @@ class AgentGoneError(RuntimeError):
 
 
 class LeaveError(Exception):
-    """The job goes on without this rank, or the world of this proxy is over: it ends with exit code 0."""
+    """The job continues without this rank, or the world of this proxy is over: it ends with exit code 0."""
 
 
 class Generation:
@@ -46,7 +46,7 @@ class Generation:
         self.number: int = order["number"]
         self.world: int = order["world"]
         self.restore: int = order.get("restore", 0)
-        """Number of the commit to go on from, 0 for none."""
+        """Number of the commit to continue from, 0 for none."""
         self.rank: int = order["rank"]
         """Rank of this rank, or of the one that the proxy is for; -1 where it is for none."""
         self.world_ranks: list[int] = [int(member[1]) for member in order["members"]]
@@ -105,7 +105,7 @@ class AgentConnection:
         return bool(self._queue)
 
     def take(self, kinds: Sequence[str], seconds: float) -> tuple[dict[str, Any], list[int]] | None:
-        """Return the next message of these kinds and its descriptors, None after so long; others wait.
+        """Return the next message of these kinds and its descriptors, None after this long; others wait.
 
         `AgentGoneError` at the connection's end.
         """
@@ -192,9 +192,9 @@ class RankConnection(AgentConnection):
         self.say(do="waiting", after=after, commits=list(commits), reason=reason, arrival=arrival)
 
     def next_generation(self, seconds: float) -> Generation | None:
-        """Return the generation that has begun for this rank, None where none does in so long.
+        """Return the generation that has begun for this rank, None where none does in this long.
 
-        `LeaveError` where the job goes on without it.
+        `LeaveError` where the job continues without it.
         """
         with self._asking:
             found = self.take(("generation", "leave"), seconds)
@@ -210,7 +210,7 @@ class RankConnection(AgentConnection):
         self.say(do="attached", generation=generation)
 
     def detached(self, generation: int) -> None:
-        """Say that this rank takes part no more, so that its end is no failure."""
+        """Say that this rank takes part no more, so that its end is not a failure."""
         self.say(do="detached", generation=generation)
 
     def free_segment(self, generation: int, key: str) -> None:
@@ -218,7 +218,7 @@ class RankConnection(AgentConnection):
         self.say(do="free_segment", generation=generation, key=key)
 
     def commit_memory(self, nbytes: int) -> tuple[dict[str, Any], list[int]]:
-        """Ask for memory for a commit of so many bytes; return the agent's words and its descriptors."""
+        """Ask for memory for a commit of this many bytes; return the agent's words and its descriptors."""
         with self._asking:
             self.say(do="commit_memory", nbytes=nbytes)
             message, fds = self.answer("commit_memory")

@@ -95,7 +95,7 @@ class PageWriter:
             self.notice()
 
     def mark_broken(self, rank: int | None, exit_code: int | None) -> None:
-        """Say that the generation is over. What is told first of the rank stays; a code may come later."""
+        """Say that the generation is over. The first report of the rank stays; a code may come later."""
         words = self._words
         if not words[BROKEN] or (rank is not None and not words[ENDED_RANK]):
             words[ENDED_RANK] = 0 if rank is None else rank + 1

@@ -42,7 +42,7 @@ class _Peer:
         self.generation = 0
         """Of a rank: the generation that it takes part in, 0 where it is in none."""
         self.leaving = False
-        """Whether its end is no surprise."""
+        """Whether its end is expected."""
         self.unsent: list[tuple[dict[str, Any], list[int]]] = []
 
     @property
@@ -140,7 +140,7 @@ class GenerationService:
         events: Callable[[dict[str, Any]], None],
         commits: CommitStore | None = None,
     ) -> None:
-        """Listen at ``path``, which lies in a directory that only we can enter.
+        """Listen at ``path``, which is in a directory that only we can enter.
 
         ``events`` takes what the launcher must hear: messages ``rank_waiting``, ``rank_attached``,
         ``rank_detached``, ``rank_gone``, ``proxy_ready``, ``proxy_gone``, ``committed``.
@@ -165,7 +165,7 @@ class GenerationService:
         return [(self._listener.fileno(), reads), *own]
 
     def serve(self, fd: int, events: int) -> None:
-        """Do what is to be done after poll told of ``events``; one of another's descriptors is left alone."""
+        """Handle the ``events`` that poll reported; those of other descriptors are ignored."""
         if fd == self._listener.fileno():
             for sock in unix_messages.accepted(self._listener):
                 self._peers[sock.fileno()] = _Peer(sock)
@@ -333,7 +333,7 @@ class GenerationService:
     def end(self, words: dict[str, Any]) -> None:
         """End a generation, broken: ``{number, rank, incarnation, exit_code, signal, host, words}``.
 
-        Ranks see it in the page, proxies are told. One that is not the present one is left alone.
+        Ranks see it in the page, proxies get a message. One that is not the present one is left alone.
         """
         generation = self._generation
         if generation is None or generation.number != words.get("number"):
@@ -380,7 +380,7 @@ class GenerationService:
             self._generation.page.notice()
 
     def leave(self, incarnation: int, why: str) -> None:
-        """Tell a rank that waits that it is no member any more: it ends with exit code 0."""
+        """Tell a rank that waits that it is no longer a member: it ends with exit code 0."""
         for peer in self._of_kind("rank"):
             if peer.hello["incarnation"] == incarnation:
                 self._say(peer, {"do": "leave", "why": why})

@@ -226,7 +226,7 @@ class HostAgent:
             self.rank_agents.fork(int(answer["incarnation"]), answer["environ"])
 
     def _begin(self, words: dict[str, Any]) -> None:
-        """Begin a generation; a commit newer than the one that it goes on from counts no more."""
+        """Begin a generation; a commit newer than the one that it continues from counts no more."""
         self.commits.keep_up_to(int(words.get("restore", 0)))
         self.service.begin(words)
 

@@ -1,6 +1,6 @@
-"""Runs in every Python of a rank before the script: SIGQUIT prints all threads' stacks on standard error, and
-the end of a script by an exception is told at once. With ``--as-horovod`` the name ``horovod`` stands for
-``ringleader``.
+"""Runs in every Python of a rank before the script: SIGQUIT writes all threads' stacks where the agent reads
+them, and the end of a script by an exception is reported at once. With ``--as-horovod`` the name ``horovod``
+stands for ``ringleader``. What the script does with a framework is watched by ``script_watch``.
 
 It comes first in PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.
 """
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 EXIT_CODE = "ringleader_exit_code"
 """Attribute of ``sys`` that exit handlers find where the script has ended with an exit code other than 0."""
+STACKS = "ringleader-stacks"
+"""Name of the file in memory that takes the stacks: the agent finds it by that in /proc."""
+WATCHED = frozenset(
+    (
+        "torch.optim.optimizer",
+        "torch.distributed.distributed_c10d",
+        "keras.src.callbacks.callback_list",
+        "keras.src.optimizers.base_optimizer",
+        "optax._src.update",
+    )
+)
+"""Modules that ``script_watch`` knows, which is loaded with the first of them."""
 INTERRUPTED = 128 + signal.SIGINT
 """Exit code, as a shell gives it, of a Python that an uncaught KeyboardInterrupt ended."""
 
@@ -57,6 +69,64 @@ class _Alias:
         return install().find_spec(name, path, target)
 
 
+class _Watched:
+    """The first of the finders: once a module of `WATCHED` is imported, it is watched."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in WATCHED:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is _Watched else finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None and not isinstance(spec.loader, type):
+                    _watch_after(spec.loader)
+                return spec
+        return None
+
+
+def _watch_after(loader: Any) -> None:
+    """Have a loader's module watched once it is loaded."""
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        execute(module)
+        _watch(module)
+
+    loader.exec_module = exec_module
+
+
+def _watch(module: ModuleType) -> None:
+    """Watch what the script does with a framework; nothing of that may fail the script."""
+    if _end is None or not _end.is_ours():
+        return
+    try:
+        if (watch := _end.watch) is None:
+            agents = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+            progress = _loaded("ringleader_training_progress", f"{agents}/training_progress.py")
+            status = os.environ.get("RINGLEADER_STATUS_FILE", "")
+            watch = _loaded("ringleader_script_watch", f"{agents}/script_watch.py").Watch(
+                progress, _end.write, status
+            )
+            _end.watch = watch
+        watch.begin(module)
+    except Exception:  # of another version than those known: what it does stays unknown
+        _end.write(b'{"kind":"unwatched","module":"%b"}\n' % module.__name__.encode())
+
+
+def _loaded(name: str, path: str) -> Any:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class _ScriptEnd:
     """Tells the agent as soon as an exception leaves the script: what follows may wait for the other ranks.
 
@@ -71,10 +141,26 @@ class _ScriptEnd:
         self._thread = _thread.get_ident()
         self._code = 0
         self._over = False
+        self.watch: Any = None
         sys.addaudithook(self._audit)
         atexit.register(self._leave)  # the first registered is the last called
 
-    def tell(self, code: int) -> None:
+    def is_ours(self) -> bool:
+        """Say whether this is the rank's own process, which has the pipe still: a child may have forked."""
+        try:
+            return os.getpid() == self._pid and os.fstat(self._fd).st_ino == self._pipe
+        except OSError:
+            return False
+
+    def write(self, line: bytes) -> None:
+        """Write a line to the report pipe."""
+        try:
+            if self.is_ours():
+                os.write(self._fd, line)
+        except OSError:
+            pass
+
+    def tell(self, code: int, traceback: object = None) -> None:
         """Tell the agent that the script has ended with an exit code other than 0; warn of one that became 0.
 
         Called where an exception may have left the script: it has where no frame of Python's is left.
@@ -87,16 +173,14 @@ class _ScriptEnd:
             return
         self._code = code
         sys.__dict__[EXIT_CODE] = code
-        try:
-            if os.fstat(self._fd).st_ino == self._pipe:
-                os.write(self._fd, b'{"kind":"failing","pid":%d,"exit_code":%d}\n' % (self._pid, code))
-        except OSError:
-            pass
+        self.write(b'{"kind":"failing","pid":%d,"exit_code":%d}\n' % (self._pid, code))
+        if self.watch is not None:
+            self.watch.record(traceback)
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         # An audit hook and no sys.excepthook, which belongs to the script.
         if event == "sys.excepthook":
-            self.tell(INTERRUPTED if issubclass(args[1], KeyboardInterrupt) else 1)
+            self.tell(INTERRUPTED if issubclass(args[1], KeyboardInterrupt) else 1, args[3])
 
     def _leave(self) -> None:
         """Every exit handler has been called: leave without MPI_Finalize where the others will not come."""
@@ -117,7 +201,7 @@ class _ScriptEnd:
 def _mpi_waits() -> bool:
     """Say whether mpi4py will end MPI once Python is over.
 
-    Its import initialises MPI, and one that a signal interrupts after that leaves no module behind to ask.
+    Its import initializes MPI, and one that a signal interrupts after that leaves no module behind to ask.
     """
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None:
@@ -167,7 +251,7 @@ def _pass_on_notices() -> None:
     """Have SIGTERM to a rank of an elastic job tell its host agent that this host is to leave.
 
     Where the rank's own agent means it as the end, it has said so in the status file. For the rank's own
-    process alone, and until the script has a handler of its own: whoever it starts ends as ever.
+    process alone, and until the script has its own handler: whoever it starts ends as ever.
     """
     try:
         agent, host_agent = (
@@ -194,11 +278,36 @@ def _pass_on_notices() -> None:
         signal.signal(signal.SIGTERM, told)
 
 
+def _show_stacks() -> None:
+    """Have SIGQUIT write the stacks of all threads into a file in memory, which needs no disk and no name.
+
+    A child that is forked gets its own. The agent sends the signal only while that file is open here.
+    """
+    fd = inode = -1
+
+    def take() -> None:
+        nonlocal fd, inode
+        try:
+            if fd >= 0 and os.fstat(fd).st_ino == inode:
+                os.close(fd)
+            fd = os.memfd_create(STACKS)
+            inode = os.fstat(fd).st_ino
+            faulthandler.register(signal.SIGQUIT, file=fd, all_threads=True)
+        except (AttributeError, OSError):
+            faulthandler.unregister(signal.SIGQUIT)
+
+    take()
+    os.register_at_fork(after_in_child=take)
+
+
 _end = _watch_end()
 _pass_on_notices()
 if os.environ.get("RINGLEADER_AS_HOROVOD") == "1":
     sys.meta_path.insert(0, _Alias)
-if sys.stderr is not None:
-    faulthandler.register(signal.SIGQUIT, all_threads=True)
+_show_stacks()
+if _end is not None and os.environ.get("RINGLEADER_WATCH") != "0":
+    sys.meta_path.insert(0, _Watched)
+    for _name in WATCHED & sys.modules.keys():  # of the Python that a rank was forked from
+        _watch(sys.modules[_name])
 if __name__ == "sitecustomize":  # a rank that was forked from a Python has had the environment's own
     _run_next()

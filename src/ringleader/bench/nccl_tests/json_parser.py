@@ -158,10 +158,10 @@ def _number(value: Any, place: str) -> float:
 
 
 def _whole(value: Any, place: str) -> int:
-    """Return a whole number, which nccl-tests writes as text at times."""
+    """Return an integer, which nccl-tests writes as text at times."""
     try:
         if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
             return int(value)
     except ValueError:
         pass
-    raise _WrongError(place, f"{value!r:.40} is not a whole number")
+    raise _WrongError(place, f"{value!r:.40} is not an integer")

@@ -21,6 +21,8 @@ from ringleader.metrics import Sample, in_round
 from ringleader.plan.job import Job
 from ringleader.scaling import COUPLED, IN_STEP, UNCOUPLED, Context, Point, Run, Size, too_wide
 
+LAST_RESORT = "wall clock"
+"""Source of rates that include all that a run does; none of another source compares with them."""
 MOST_REPEATS = 1000
 """More than this is taken for a mistake."""
 
@@ -192,7 +194,7 @@ def measure(
 
     A run that fails ends it: RankError with that failure's exit code. A run whose rate cannot be read ends
     it: RequestError. In both cases ``keep`` has been given what was measured before, and the reason. Only
-    ranks in step that fail are left out, with a warning: a script may depend on what it
+    barrier-only ranks that fail are left out, with a warning: a script may depend on what it
     receives from others, and receives nothing from these.
     """
     run = asked.begun(date)
@@ -215,9 +217,12 @@ def measure(
         def tell(text: str, head: str = head) -> None:
             say(f"{head}: {text}")
 
-        meter = Meter(ranks=one.size.ranks, warmup=run.warmup, now=now, warn=warn, say=tell)
+        meter = Meter(
+            ranks=one.size.ranks, warmup=run.warmup, now=now, warn=warn, say=tell, explains=number == 1
+        )
         try:
             outcome = launch(job_of(one, asked), environ=environ, listener=meter)
+            meter.explain()
             context = with_facts(run.context, outcome, meter.contexts, cpu=asked.cpu)
             _check_software(before, context)
             point = next(point for point in run.points if point.size == one.size)
@@ -226,7 +231,7 @@ def measure(
             sample = replace(_sample(one, run, outcome, meter), sitting=len(run.resumed))
         except BaseException as error:
             if one.kind == IN_STEP and isinstance(error, RankError):
-                warn(f"{_why(one, error)}; ranks in step are left out at {one.size}")
+                warn(f"{_why(one, error)}; barrier-only ranks are left out at {one.size}")
                 failed.add(one.size)
                 continue
             keep(replace(run, failure=_why(one, error)))
@@ -267,10 +272,18 @@ def _sample(one: SizeRun, run: Run, outcome: Outcome, meter: Meter) -> Sample:
         what = outcome.reason or f"{outcome.whose} ended with exit code {outcome.exit_code}"
         lines = "".join(f"\n    {line}" for line in meter.tail)
         raise RankError(f"{what}{lines}", where=str(one), exit_code=outcome.exit_code)
-    sample = meter.sample()
+    sample = meter.sample() or meter.whole_run(strong=run.strong)
     if sample is None:
         raise RequestError(meter.why_none())
-    if not run.strong or sample.source != "epochs":
+    known = {old.source for point in run.points for _kind, ones in point.kinds for old in ones}
+    if LAST_RESORT in known ^ {sample.source} and known:
+        what = f"was measured by {sample.source}, runs before it by {', '.join(sorted(known))}"
+        raise RequestError(what, where=str(one), hint="let the script make steps at every size")
+    if run.strong and sample.source == "steps" and run.global_batch is None:
+        # Whatever a step's batch is, it is the same at every size: the job's steps are its rate.
+        slowest = None if sample.slowest_rate is None else sample.slowest_rate / one.size.ranks
+        return replace(sample, rate=sample.rate / one.size.ranks, slowest_rate=slowest)
+    if not run.strong or sample.source not in ("epochs", "steps"):
         return sample
     # Batches become samples: in strong scaling a batch is not the same at every size.
     if run.global_batch is None:
@@ -279,4 +292,6 @@ def _sample(one: SizeRun, run: Run, outcome: Outcome, meter: Meter) -> Sample:
         raise RequestError(what, where="--strong", hint=hint)
     batch = run.global_batch // one.size.ranks
     slowest = None if sample.slowest_rate is None else sample.slowest_rate * batch
-    return replace(sample, rate=sample.rate * batch, slowest_rate=slowest, source="epochs of samples")
+    return replace(
+        sample, rate=sample.rate * batch, slowest_rate=slowest, source=f"{sample.source} of samples"
+    )

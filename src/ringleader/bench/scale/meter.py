@@ -22,7 +22,6 @@ from ringleader.bench.scale.rates import (
     Report,
     Stamped,
     common_window,
-    number_in,
     parse_line,
     reports_of,
     sample_apart,
@@ -32,7 +31,7 @@ from ringleader.bench.scale.rates import (
     step_parts,
 )
 from ringleader.errors import Fault
-from ringleader.metrics import Sample
+from ringleader.metrics import Sample, number_in
 
 MOST = 1000
 """Reports kept of each rank: enough for the ends of the window, whatever the length of the run."""
@@ -40,14 +39,10 @@ MOST = 1000
 TAIL = 20
 """Lines of output kept for each run."""
 
-FOUR_WAYS = (
-    "tell it in one of four ways:\n"
-    "      call ringleader.progress(samples=batch_size) on every rank after each step;\n"
-    "      print lines as tf_cnn_benchmarks does: `10  images/sec: 154.3 +/- 0.4 (jitter = 1.2)  7.9`,\n"
-    "      `total images/sec: 1656.82`;\n"
-    "      print lines as Horovod's synthetic benchmark does: `Iter #0: 240.1 img/sec per GPU`,\n"
-    "      `Total img/sec on 8 GPU(s): 1930.2 +-13.1`;\n"
-    "      let Keras print the lines of its epochs: `23/23 - 1s - 44ms/step - loss: 0.3`"
+WAYS = (
+    "call ringleader.progress(samples=batch_size) on every rank after each step, or print lines as "
+    "tf_cnn_benchmarks does (`total images/sec: 1656.82`) or Horovod's synthetic benchmark (`Total img/sec "
+    "on 8 GPU(s): 1930.2 +-13.1`)"
 )
 
 
@@ -72,6 +67,10 @@ class Track:
         self._count += 1
         self._last = stamped
 
+    def is_ahead_of(self, message: Mapping[str, Any]) -> bool:
+        """Tell whether more steps are known than a message has."""
+        return self._last is not None and self._last[1].get("steps", 0) > message.get("steps", 0)
+
     def kept(self) -> list[Stamped]:
         """Return the messages in their order."""
         if self._last is None or self._kept[-1] is self._last:
@@ -89,10 +88,13 @@ class Meter:
         warmup: float,
         now: Callable[[], float],
         warn: Callable[[str], None],
-        say: Callable[[str], None],
+        say: Callable[[str], None] | None = None,
+        explains: bool = False,
     ) -> None:
-        """Make a meter for a run of ``ranks`` ranks."""
-        self._ranks = ranks
+        """Make a meter for a run of ``ranks`` ranks. ``explains``: warn soon of what cannot be measured."""
+        self.ranks = ranks
+        self._explains, self._has_warned = explains, False
+        self._began: float | None = None
         self._warmup = warmup
         self._now = now
         self._warn = warn
@@ -101,6 +103,7 @@ class Meter:
         self._odd = 0
         self._lines: dict[int, list[Line]] = {}
         self._reports: dict[int, Track] = {}
+        self._counted: dict[int, Track] = {}
         self._steps: dict[int, Track] = {}
         self.tail: deque[str] = deque(maxlen=TAIL)
         self._differences: list[str] = []
@@ -122,6 +125,9 @@ class Meter:
             if kind == "progress":
                 self._keep(self._reports, rank, message, ("samples", "seconds"))
                 self._show_rate()
+            elif kind == "steps":
+                self._keep(self._counted, rank, message, ("steps", "seconds"))
+                self._show_rate()
             elif kind == "step":
                 self._keep(self._steps, rank, message, STEPS)
             elif kind == "consistency":
@@ -136,16 +142,40 @@ class Meter:
             known = {name: value for name, value in message.items() if name != "kind"}
             self.contexts.setdefault(rank, {}).update(known)
 
+    def explain(self) -> None:
+        """Warn, once, of what the rate is, or of that there is none yet; samples need no words."""
+        if not self._explains or self._reports or self._lines:
+            return
+        if self._counted:
+            self._explains = False
+            by = next(iter(self._counted.values())).kept()[-1][1].get("by")
+            what = f"steps are counted ({by}) and summed over the ranks; for samples/s, call "
+            self._warn(what + "ringleader.progress(samples=batch_size) on every rank after each step")
+        elif self._began is not None and not self._has_warned:
+            self._has_warned = True
+            self._warn(
+                f"no step and no rate has been heard of in {self._now() - self._began:.0f} s: without any, "
+                f"whole runs are measured by the wall clock, start included; for a rate, {WAYS}"
+            )
+
     def _keep(
         self, where: dict[int, Track], rank: int, message: Mapping[str, Any], needed: Sequence[str]
     ) -> None:
         for name in needed:
             number_in(message, name)
-        where.setdefault(rank, Track()).add((self._now(), message))
+        track = where.setdefault(rank, Track())
+        if track.is_ahead_of(message):  # another process has taken the rank's place
+            track = where[rank] = Track()
+        track.add((self._now(), message))
 
     def progress(self, text: str) -> None:
-        """Pass on what the launcher is doing."""
-        self._say(text or "training")
+        """Pass on what the launcher is doing: without a text that the ranks run; some seconds later again."""
+        if self._say is not None:
+            self._say(text or "training")
+        if not text and self._began is None:
+            self._began = self._now()
+        elif not text:
+            self.explain()
 
     def warning(self, text: str) -> None:
         """Pass on what the launcher warns of."""
@@ -161,7 +191,7 @@ class Meter:
     def _show_rate(self) -> None:
         """Say the rate so far, once a second; less often with many ranks, whose reports take time to read."""
         now = self._now()
-        if now - self._said_at < max(1.0, self._ranks / 8):
+        if self._say is None or now - self._said_at < max(1.0, self.ranks / 8):
             return
         self._said_at = now
         sample = self.sample()
@@ -170,38 +200,66 @@ class Meter:
     def sample(self) -> Sample | None:
         """Return the rate that can be read from all that was heard, or ``None``.
 
-        Progress reports win over printed lines: their warm-up and their window are ours.
+        Progress reports win over printed lines: their warm-up and their window are ours. Counted steps come
+        before the lines of Keras' epochs, which say no more and say it less often.
         """
 
         def reports(tracks: dict[int, Track], names: Sequence[str]) -> dict[int, list[Report]]:
             return {rank: reports_of(track.kept(), names) for rank, track in tracks.items()}
 
-        found: Sample | None = None
-        series = reports(self._reports, PROGRESS)
-        window = common_window(series, self._ranks, self._warmup)
-        if window is not None and shares_enough(series, window, self._warmup):
-            found = sample_from_progress(series, window)
-        if found is None:
-            found = sample_apart(series, self._ranks, self._warmup)
-        if found is not None and window is not None:
-            parts = step_parts(reports(self._steps, STEPS), window)
-            if parts is not None:
-                found = replace(found, exchange_seconds=parts[1], waiting_seconds=parts[2])
-        if found is None:
-            found = sample_from_lines({rank: list(said) for rank, said in self._lines.items()}, self._ranks)
+        def measured(series: dict[int, list[Report]]) -> Sample | None:
+            found: Sample | None = None
+            window = common_window(series, self.ranks, self._warmup)
+            if window is not None and shares_enough(series, window, self._warmup):
+                found = sample_from_progress(series, window)
+            if found is None:
+                found = sample_apart(series, self.ranks, self._warmup)
+            if found is not None and window is not None:
+                parts = step_parts(reports(self._steps, STEPS), window)
+                if parts is not None:
+                    found = replace(found, exchange_seconds=parts[1], waiting_seconds=parts[2])
+            return found
+
+        found = measured(reports(self._reports, PROGRESS))
+        printed = sample_from_lines({rank: list(said) for rank, said in self._lines.items()}, self.ranks)
+        if found is None and printed is not None and printed.source != "epochs":
+            found = printed  # of images, where steps are all that is counted
+        if found is None and not self._reports:
+            series = reports(self._counted, PROGRESS[1:])
+            steps = {rank: [replace(one, samples=one.steps) for one in ones] for rank, ones in series.items()}
+            found = measured(steps)
+            found = found and replace(found, source="steps")
+        found = found or printed
         return found and replace(found, tail=tuple(self.tail), differences=tuple(self._differences))
+
+    def whole_run(self, *, strong: bool) -> Sample | None:
+        """Return a rate by the wall clock: runs per second, of the job (``strong``) or summed over its ranks.
+
+        The last resort: start, input and everything else are in it. ``None`` where a rank has reported.
+        """
+        if self._reports or self._counted or self._lines or self._began is None:
+            return None
+        seconds = self._now() - self._began
+        if seconds <= 0:
+            return None
+        rate = (1 if strong else self.ranks) / seconds
+        return Sample(
+            rate=rate, source="wall clock", heard=self.ranks, seconds=seconds, tail=tuple(self.tail)
+        )
 
     def why_none(self) -> Fault:
         """Say why no rate could be read, and what to do."""
-        silent = [rank for rank in range(self._ranks) if rank not in self._reports]
-        if not self._reports:
-            return Fault(where="COMMAND", what="no rate can be read from this script", hint=FOUR_WAYS)
+        heard = self._reports or self._counted
+        silent = [rank for rank in range(self.ranks) if rank not in heard]
+        if not heard:
+            return Fault(where="COMMAND", what="no rate can be read from this script", hint=WAYS)
         if silent:
             names = ", ".join(str(rank) for rank in silent[:8]) + (" …" if len(silent) > 8 else "")
+            never = "called ringleader.progress" if self._reports else "made a step of an optimizer"
             return Fault(
                 where="COMMAND",
-                what=f"of {self._ranks} ranks, these never called ringleader.progress: {names}",
-                hint="call it on every rank, with that rank's own samples",
+                what=f"of {self.ranks} ranks, these never {never}: {names}",
+                hint="call ringleader.progress on every rank, with that rank's own samples",
             )
         return Fault(
             where="COMMAND",
@@ -220,7 +278,7 @@ class LauncherLog:
 
     def __init__(self, listener: Meter, ranks: int) -> None:
         """``ranks``: of the job; reports of others are not believed."""
-        self._listener, self._ranks = listener, ranks
+        self._listener, self.ranks = listener, ranks
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
@@ -241,7 +299,7 @@ class LauncherLog:
         found = report_in(text)
         if found is None:
             self._listener.output(0, "stdout", line + b"\n")
-        elif found[0] < self._ranks:
+        elif found[0] < self.ranks:
             self._listener.report(*found)
 
 

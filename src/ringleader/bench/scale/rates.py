@@ -9,10 +9,10 @@ b = min last report; of that time the first part w (the warm-up) is left out: a 
     X = Σ_r (S_r(b) − S_r(a)) / (b − a)
 
 The sum over one common window, not N times the slowest: coupled ranks march in step, so both are the same
-there, and uncoupled ranks compete for the machine only while all of them run. A rank's own last seconds,
+there, and independent ranks compete for the machine only while all of them run. A rank's own last seconds,
 when others have ended, would count as speed that no job of N ranks has.
 
-Uncoupled ranks that start far apart and train shortly may share no such time, or less than a fifth of the
+Independent ranks that start far apart and train shortly may share no such time, or less than a fifth of the
 longest rank's. Then each rank's own time counts, X = Σ_r x_r, and the sample says so (``together``): such a
 rate flatters, because the ranks competed less than they would have.
 
@@ -181,14 +181,6 @@ def sample_from_lines(lines: Mapping[int, Sequence[Line]], ranks: int) -> Sample
         source=heard[0][1],
         heard=len(rates),
     )
-
-
-def number_in(message: Mapping[str, Any], name: str) -> float:
-    """Return a finite number of a rank's message; ValueError where it has none."""
-    value = message.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r}, not a number")
-    return float(value)
 
 
 Stamped = tuple[float, Mapping[str, Any]]

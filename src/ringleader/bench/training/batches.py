@@ -20,9 +20,9 @@ from ringleader.bench.training.training_plan import MODELS, SYNTHETIC, TrainingP
 Batch = tuple[torch.Tensor, torch.Tensor]
 """Inputs and targets, on the rank's device."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Of ImageNet's pixels, by colour."""
+"""Of ImageNet's pixels, by color."""
 SYNTHETIC_BATCHES = 2
-"""So many different ones, again and again."""
+"""This many different ones, again and again."""
 
 
 class Batches(Protocol):
@@ -48,8 +48,8 @@ class SyntheticBatches:
             words = torch.randint(0, WORDS, (plan.batch, plan.seq_len + 1), generator=generator)
             return words[:, :-1].contiguous(), words[:, 1:].contiguous()
         size = plan.image_size
-        colours = 1 if plan.model == "mnist" else 3
-        shape = (plan.batch, colours, size, size) if size else (plan.batch, WIDTH)
+        colors = 1 if plan.model == "mnist" else 3
+        shape = (plan.batch, colors, size, size) if size else (plan.batch, WIDTH)
         targets = torch.randint(0, plan.num_classes, (plan.batch,), generator=generator)
         return torch.randn(shape, generator=generator), targets
 
@@ -155,7 +155,7 @@ def read_digits(paths: Sequence[Path]) -> tuple[np.ndarray[Any, Any], np.ndarray
         or labels.min() < 0
     ):
         raise DataError(
-            f"{paths[-1]}: {labels.dtype} {labels.shape} is no label for each of {len(images)} images"
+            f"{paths[-1]}: {labels.dtype} {labels.shape} is not one label for each of {len(images)} images"
         )
     return images, labels.astype(np.int64)
 

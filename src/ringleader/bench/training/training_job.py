@@ -203,8 +203,8 @@ def measure(
     """Run the job; return the exit code.
 
     ``keep`` is given the run whenever all ranks have ended a repetition of an arm, and at the end; a run that
-    failed says why. Raises RequestError with what ranks find wrong with the request (data that is not there,
-    a GPU that is missing), and RankError where the job failed before its ranks began.
+    failed says why. Raises RequestError with what ranks find wrong with the request (data that does not
+    exist, a GPU that is missing), and RankError where the job failed before its ranks began.
     """
     plan = answers.plan
 

@@ -74,23 +74,23 @@ def _count(help: str, default: int, least: int, most: int) -> Any:
 class TrainingPlan:
     """What every rank does; fields with an option are options of ``ringleader bench train``."""
 
-    model: str = option("What is trained.", default="mlp", metavar="|".join(MODELS), choices=MODELS)
-    batch: int = _count("Samples of one rank's step. [default: the model's]", 0, 1, 2**31 - 1)
+    model: str = option("Model to train.", default="mlp", metavar="|".join(MODELS), choices=MODELS)
+    batch: int = _count("Samples per step of one rank. [default: the model's]", 0, 1, 2**31 - 1)
     arms: tuple[str, ...] = option(
-        "Ways to couple the ranks, which take turns: ringleader, ringleader-sharded, ddp-gloo, "
-        "ddp-nccl, uncoupled, in-step (a barrier for each step), alone (one rank trains). [default: all that "
-        "can run]",
+        "Variants to compare, in alternation: ringleader, ringleader-sharded, ddp-gloo, ddp-nccl, "
+        "uncoupled (independent ranks), in-step (only a barrier per step), alone (one rank trains). "
+        "[default: all that can run]",
         default=(),
         metavar="NAME[,NAME]",
         read=_arms_of,
         multiple=False,
     )
     """Empty: those that can run."""
-    steps: int = _count("Steps of each arm in a repetition.", 20, 1, MOST_STEPS)
-    warmup: int = _count("Steps of each arm that come first.", 5, 0, MOST_STEPS)
+    steps: int = _count("Steps of each variant in a repetition.", 20, 1, MOST_STEPS)
+    warmup: int = _count("Warm-up steps of each variant, not measured.", 5, 0, MOST_STEPS)
     repeats: int = _count("Repetitions.", 5, 1, 10_000)
     precision: str = option(
-        "Of what is computed; weights and gradients are float32.",
+        "Precision of the computation; weights and gradients are float32.",
         default="float32",
         metavar="|".join(PRECISIONS),
         choices=PRECISIONS,
@@ -103,7 +103,7 @@ class TrainingPlan:
         metavar="synthetic|DIR",
     )
     device: str = option(
-        "Where it is computed; auto: on GPUs where every rank has one.",
+        "Device to train on; auto: GPUs if every rank has one.",
         default="auto",
         metavar="|".join(DEVICES),
         choices=DEVICES,
@@ -112,12 +112,12 @@ class TrainingPlan:
         "Height and width of images. [default: the model's]", default=0, metavar="PIXELS"
     )
     """0: the model takes no images."""
-    num_classes: int = option("Classes to tell apart. [default: the model's]", default=0, metavar="N")
-    seq_len: int = option("Tokens of a sequence. [default: the model's]", default=0, metavar="N")
+    num_classes: int = option("Number of classes. [default: the model's]", default=0, metavar="N")
+    seq_len: int = option("Tokens per sequence. [default: the model's]", default=0, metavar="N")
     """0: the model takes none."""
-    readers: int = _count("Threads of a rank that read pictures.", 2, 1, 256)
+    readers: int = _count("Threads per rank that read images.", 2, 1, 256)
     wait_seconds: float = option(
-        "What all measurements may take together.",
+        "Time limit for all measurements.",
         "--timeout",
         default=900,
         metavar="SECONDS",
@@ -174,7 +174,7 @@ def _shapes(plan: TrainingPlan) -> list[Fault]:
     elif facts.image_size not in (None, plan.image_size) and not facts.smallest <= plan.image_size <= 4096:
         add("--image-size", f"{plan.image_size}: {plan.model} takes {facts.smallest} to 4096 pixels")
     if facts.resizable and plan.batch == 1 and plan.image_size < 2 * facts.smallest:
-        what = f"{plan.image_size} leaves one pixel to normalise over with --batch 1"
+        what = f"{plan.image_size} leaves one pixel to normalize over with --batch 1"
         add("--image-size", what, "take --batch 2 or more")
     if facts.classes is not None and not 2 <= plan.num_classes <= 1_000_000:
         add("--num-classes", f"{plan.num_classes} is not from 2 to 1000000")

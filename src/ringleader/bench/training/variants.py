@@ -32,7 +32,7 @@ RATES = {"sgd": 0.01, "momentum": 0.01, "adam": 0.001, "adamw": 0.001}
 class StepClock:
     """Moments of a training step: now, or events of a GPU's stream, where kernels end later.
 
-    Nothing is synchronised within a step.
+    Nothing is synchronized within a step.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -83,9 +83,9 @@ class BenchOptions:
 
     name: str | None = option("Name of the run. [default: what is measured, and the time]", metavar="NAME")
     output: str = option(
-        "Directory the run's own is put in.", "-o", "--output", default="runs", metavar="DIR"
+        "Directory in which the run's directory is created.", "-o", "--output", default="runs", metavar="DIR"
     )
-    replace: bool = flag("Write over a run of the same name.", *REPLACE)
+    replace: bool = flag("Overwrite a run of the same name.", **REPLACE)
     dry_run: bool = flag("Print what would be measured and started, and stop.")
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions)

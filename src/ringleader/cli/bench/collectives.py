@@ -81,11 +81,14 @@ class CollectiveOptions:
         hint="write 2 or more",
     )
     stepbytes: Size | None = option(
-        "Or each size is so many bytes more.", *("-i", "--stepbytes"), metavar="SIZE", read=_SIZE
+        "Instead of -f: each size is this many bytes larger than the one before.",
+        *("-i", "--stepbytes"),
+        metavar="SIZE",
+        read=_SIZE,
     )
     plan: Mapping[str, Any] = group(CollectivePlan, given=True)
     from_file: str | None = option(
-        "Measure nothing: read and keep what nccl-tests printed, or wrote with -J (-: stdin).", metavar="FILE"
+        "Do not measure: store results that nccl-tests printed or wrote with -J (-: stdin).", metavar="FILE"
     )
     shared: BenchOptions = group(BenchOptions)
 
@@ -209,14 +212,14 @@ HELP = """{what}
   ringleader bench {name} -H h1:2,h2:2 -b 8 -e 1G -f 2 --against mpi,gloo
   ringleader bench {name} --from-file nccl-tests.txt
 
-Columns, factors and options are those of nccl-tests; GB are 10^9 bytes.
+Columns, factors and options are those of nccl-tests; 1 GB is 10^9 bytes.
 """
 WHAT = {
     "allreduce": "Measure allreduce: every rank gets the reduction of all ranks' arrays.",
-    "allgather": "Measure allgather: every rank gets the arrays of all ranks, one behind the other.",
-    "reducescatter": "Measure reducescatter: every rank gets its part of the reduction of all arrays.",
-    "broadcast": "Measure broadcast: every rank gets the array of one rank.",
-    "alltoall": "Measure alltoall: every rank gets a part of every rank's array.",
+    "allgather": "Measure allgather: every rank gets the concatenated arrays of all ranks.",
+    "reducescatter": "Measure reducescatter: every rank gets its part of the reduced array.",
+    "broadcast": "Measure broadcast: every rank gets one rank's array.",
+    "alltoall": "Measure alltoall: every rank gets a part of every other rank's array.",
     "sendrecv": "Measure sendrecv: every rank sends its array to the next one, in a ring.",
 }
 

@@ -49,77 +49,76 @@ MOST_RANKS = 4096
 class PairOptions:
     """The options, as they were written."""
 
-    min_bytes: Size = option(
+    minbytes: Size = option(
         "Smallest message: bytes, or 64K, 8M.",
-        *("-b", "--min-bytes"),
+        *("-b", "--minbytes"),
         called="-b",
         default=Size("1"),
-        old=("--minbytes",),
+        old=("--min-bytes",),
         metavar="SIZE",
         read=_SIZE,
     )
-    max_bytes: Size = option(
+    maxbytes: Size = option(
         "Largest message.",
-        *("-e", "--max-bytes"),
+        *("-e", "--maxbytes"),
         called="-e",
         default=Size("64M"),
-        old=("--maxbytes",),
+        old=("--max-bytes",),
         metavar="SIZE",
         read=_SIZE,
     )
-    factor: int = option(
-        "Each size is so many times the one before.",
-        *("-f", "--factor"),
+    stepfactor: int = option(
+        "Each size is N times the one before.",
+        *("-f", "--stepfactor"),
         called="-f",
         default=2,
-        old=("--stepfactor",),
+        old=("--factor",),
         metavar="N",
         least=2,
         wrong="'{}' is not a factor between sizes",
         unreadable="is not a factor between sizes",
-        hint="write a whole number above 1",
+        hint="write an integer above 1",
     )
     window: int = option(
-        "Messages under way at once for rates; of large ones fewer, 64 MiB together.",
+        "Messages in flight when rates are measured, at most 64 MiB together.",
         default=64,
         metavar="N",
         least=1,
         most=4096,
         wrong="{} messages at once",
     )
-    bidirectional: bool = flag("Also measure both directions at once.")
+    bidirectional: bool = flag("Also measure both directions at the same time.")
     seconds: float = option(
-        "Time for all pairs together, shared out among pairs and sizes; the start comes on top.",
+        "Time to measure all pairs and sizes, without startup.",
         default=20,
-        metavar="N",
         above=0,
         most=86400,
         unit="seconds",
     )
-    memory: str = option("Where the messages lie.", default="host", metavar="host|cuda", choices=MEMORIES)
+    memory: str = option("Memory of the messages.", default="host", metavar="host|cuda", choices=MEMORIES)
     ranks: frozenset[int] | None = option(
-        "Measure between these ranks only. [default: all; one on each host]",
+        "Measure only between these ranks. [default: all, one per host]",
         metavar="0,1,4|0-3",
         read=read_ranks,
     )
     per_host: int | None = option(
-        "N ranks on each host. [default: 1; of one host 2]",
+        "Ranks per host. [default: 1; 2 on a single host]",
         metavar="N",
         least=1,
         most=MOST_RANKS,
         wrong="{} ranks on each host",
     )
     program: str | None = option(
-        "Run this installed program instead: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
+        "Measure with this installed program: ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, "
         "ib_read_lat, ib_send_lat, ucx_perftest, osu_latency, osu_bw, osu_bibw; or the path of one.",
         metavar="NAME",
     )
     rdma_port: str | None = option(
-        "RDMA port that perftest and ucx_perftest use. [default: the first one that is active]",
+        "RDMA port for perftest and ucx_perftest. [default: the first active one]",
         metavar="mlx5_0[:1]",
     )
     from_file: str | None = option(
-        "Measure nothing: read and keep what such programs printed (-: stdin).", metavar="FILE"
+        "Do not measure: store results that such programs printed (-: stdin).", metavar="FILE"
     )
     shared: BenchOptions = group(BenchOptions)
 
@@ -137,9 +136,9 @@ class _Ranks:
 def make_request(options: PairOptions, job: Job, name: str, faults: Faults) -> PairRequest:
     """Return what was asked for; everything wrong is added to ``faults``."""
     sizes = message_sizes(
-        options.min_bytes,
-        options.max_bytes,
-        factor=options.factor,
+        options.minbytes,
+        options.maxbytes,
+        factor=options.stepfactor,
         options=("-b", "-e"),
         faults=faults.found,
     )
@@ -229,19 +228,19 @@ def _hosts_by_slot(job: Job, names: Sequence[str], count: int) -> tuple[str, ...
     PairOptions,
     overridden=overridden,
     everyday=(
-        "min_bytes max_bytes factor window bidirectional seconds memory ranks per_host program from_file "
+        "minbytes maxbytes stepfactor window bidirectional seconds memory ranks per_host program from_file "
         f"{EVERYDAY}"
     ),
 )
 def command(options: PairOptions) -> int:
-    """Measure latency and bandwidth between every pair of hosts, or of ranks.
+    """Measure latency and bandwidth between every pair of hosts or ranks.
 
     \b
-      ringleader bench p2p                                 two ranks of this machine
-      ringleader bench p2p --hostfile hosts.txt            one rank on each host
+      ringleader bench p2p                                 two ranks on this machine
+      ringleader bench p2p --hostfile hosts.txt            one rank per host
       ringleader bench p2p -H h1,h2 -b 1M -e 1M            one size
 
-    Tables are laid out as those of osu_latency, osu_bw and osu_bibw; MB are 10^6 bytes.
+    Tables have the layout of osu_latency, osu_bw and osu_bibw; 1 MB is 10^6 bytes.
     """
     if options.from_file is not None:
         return _read(options)
@@ -320,7 +319,7 @@ def _plan_text(asked: PairRequest) -> str:
 
 def _words(options: PairOptions) -> tuple[str, ...]:
     """Return the command with what its numbers depend on."""
-    sizes = ("-b", options.min_bytes, "-e", options.max_bytes, "-f", options.factor)
+    sizes = ("-b", options.minbytes, "-e", options.maxbytes, "-f", options.stepfactor)
     return (
         "bench",
         "p2p",

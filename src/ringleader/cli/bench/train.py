@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 FEWEST_STEPS, ONE_RANK, LONG_WAIT = 20, 0.8, 0.02
-"""A rank is named that came last in so large a part of at least so many steps, with so long a wait."""
+"""A rank is named that came last in so large a part of at least this many steps, with this long a wait."""
 
 
 def as_text(run: TrainingRun) -> str:
@@ -54,7 +54,7 @@ def as_text(run: TrainingRun) -> str:
         parts += ["", _arms_table(run, measured)]
     if any(arm.split for arm in measured):
         count = plural(min(len(arm.rates) for arm in measured), "repetition")
-        parts += ["", f"A step: means over steps and ranks, ± 95 % of {count}", "", _split_table(measured)]
+        parts += ["", f"A step: means over steps and ranks, ± 95% of {count}", "", _split_table(measured)]
     notes = [f"{arm.name}: {arm.note}" for arm in every if arm.note]
     said = [*sentences(run), *([f"Left out: {'; '.join(notes)}."] if notes else [])]
     parts += ["", *said] if said else []
@@ -77,8 +77,8 @@ def title(run: TrainingRun) -> str:
 
 def _arms_table(run: TrainingRun, arms: Sequence[Arm]) -> str:
     compared = [base for base in (UNCOUPLED, IN_STEP) if any(arm.name == base for arm in arms)]
-    names = ["arm", f"{run.unit}/s", "95 %", "slowest step"]
-    names += [word for base in compared for word in (f"vs {base}", "95 %")]
+    names = ["arm", f"{run.unit}/s", "95%", "slowest step"]
+    names += [word for base in compared for word in (f"vs {base}", "95%")]
     rows = []
     for arm in arms:
         rate = Spread.of_ratios(arm.rates)
@@ -126,10 +126,10 @@ def sentences(run: TrainingRun) -> list[str]:
     """Return what the numbers say, and nothing that their intervals do not carry."""
     found = []
     if meeting := run.against(IN_STEP, UNCOUPLED):
-        found.append(_cost("Meeting once per step, with nothing exchanged,", meeting))
+        found.append(_cost("Synchronizing once per step, with nothing exchanged,", meeting))
     first = next((arm for arm in run.arms if arm.rates and arm.name not in (UNCOUPLED, IN_STEP, ALONE)), None)
     if first is not None and (coupled := run.against(first.name, IN_STEP)):
-        found.append(_cost(f"{first.name}, against ranks that only meet,", coupled))
+        found.append(_cost(f"{first.name}, against ranks that only synchronize,", coupled))
     return [*found, *(_latest(first) if first is not None else []), *_sharing(run)]
 
 
@@ -142,7 +142,7 @@ def _latest(arm: Arm) -> list[str]:
     part, waiting = arm.came_last[rank] / steps, arm.split.waiting / arm.split.total
     if part < ONE_RANK or waiting < LONG_WAIT:
         return []
-    text = f"{arm.name}: ranks wait for rank {rank}, which came last in {100 * part:.0f} % of the steps"
+    text = f"{arm.name}: ranks wait for rank {rank}, which came last in {100 * part:.0f}% of the steps"
     return [f"{text} ({_percent(waiting)} of a mean step)."]
 
 
@@ -151,28 +151,28 @@ def _cost(what: str, ratio: RatioComparison) -> str:
         return f"{what} costs {_percent(1 - ratio.ratio)} of the rate (one repetition: no interval)."
     low, high = 1 - ratio.interval.high, 1 - ratio.interval.low
     if low <= 0:
-        return f"{what} costs nothing that stands out from chance (95 %: {_percents(ratio.interval)})."
-    return f"{what} costs {_percent(1 - ratio.ratio)} of the rate (95 %: {100 * low:.1f}–{100 * high:.1f})."
+        return f"{what} costs nothing that stands out from chance (95%: {_percents(ratio.interval)})."
+    return f"{what} costs {_percent(1 - ratio.ratio)} of the rate (95%: {100 * low:.1f}–{100 * high:.1f})."
 
 
 def _sharing(run: TrainingRun) -> list[str]:
-    """Return what uncoupled ranks reach of as many ranks that each have the machine for themselves."""
+    """Return what independent ranks reach of as many ranks that each have the machine for themselves."""
     ratio = run.against(UNCOUPLED, ALONE)
     if ratio is None:
         return []
     part = ratio.ratio / run.ranks
-    text = f"Uncoupled ranks together reach {_percent(part)} of {run.ranks} times one rank alone"
+    text = f"Independent ranks together reach {_percent(part)} of {run.ranks} times one rank alone"
     if ratio.interval is None:
         return [f"{text} (one repetition: no interval)."]
     interval = Interval(low=ratio.interval.low / run.ranks, high=ratio.interval.high / run.ranks)
     if not interval.excludes(1.0):
-        what = f"{run.ranks} times one rank alone and uncoupled ranks together"
-        return [f"Between {what} nothing stands out from chance (95 %: {_percents(interval)})."]
-    return [f"{text} (95 %: {_percents(interval)})."]
+        what = f"{run.ranks} times one rank alone and independent ranks together"
+        return [f"Between {what} nothing stands out from chance (95%: {_percents(interval)})."]
+    return [f"{text} (95%: {_percents(interval)})."]
 
 
 def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
+    return f"{100 * part:.1f}%"
 
 
 def _percents(interval: Interval | None) -> str:
@@ -180,7 +180,7 @@ def _percents(interval: Interval | None) -> str:
         return NONE
     high = 100 * interval.high
     return (
-        f"{100 * interval.low:.1f}–{high:.1f} %" if high < 1000 else f"{100 * interval.low:.1f}–{high:,.0f} %"
+        f"{100 * interval.low:.1f}–{high:.1f}%" if high < 1000 else f"{100 * interval.low:.1f}–{high:,.0f}%"
     )
 
 
@@ -221,7 +221,7 @@ class TrainOptions:
 
     plan: Mapping[str, Any] = group(TrainingPlan, given=True)
     format: str = option(
-        "Our table, or the lines of tf_cnn_benchmarks by rank 0 for the first arm.",
+        "Print our table, or rank 0's results of the first variant as tf_cnn_benchmarks prints them.",
         default=TABLE,
         metavar=f"{TABLE}|{TF_CNN}",
         choices=(TABLE, TF_CNN),
@@ -265,10 +265,10 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     everyday=f"model batch arms steps repeats precision optimizer data {SHARED_EVERYDAY}",
 )
 def command(options: TrainOptions) -> int:
-    """Train a known model on all ranks; say how fast each way to couple them is, and where a step goes.
+    """Train a known model in several variants; show how fast each is and where the time of a step goes.
 
-    All ways run in the same processes, in turns. The weights of coupled ranks are compared at the end. The
-    directory of the run gets a profile, too: ringleader predict runs/NAME/profile.toml
+    All variants alternate in the same processes. At the end, the weights of coupled ranks are compared. The
+    run's directory also gets a profile for predictions: ringleader predict runs/NAME/profile.toml
     """
     line, faults = ProgressLine(prefix=""), Faults()
     plan = training_plan(options, faults)

@@ -23,7 +23,7 @@ from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions, Result, result_to, show
 from ringleader.cli.run.command import check_ssh_files, read_job
-from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import REPLACE, Command, misplaced
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, RefusedError, RingleaderError, refuse
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",
     "choices": (*PLACES, "kubernetes"),
-    "help": "Where; local, ssh and lab follow from the other options. kubernetes: the nodes of a cluster.",
+    "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
 }
 
 
@@ -50,10 +50,11 @@ class NodeOptions:
     """Options of ``--on kubernetes``."""
 
     nodes: str | None = option(
-        "With --on kubernetes: nodes that have this label. [default: all nodes]", metavar="LABEL[=VALUE]"
+        "With --on kubernetes: only nodes with this label. [default: all nodes]", metavar="LABEL[=VALUE]"
     )
     pod_image: str | None = option(
-        "With --on kubernetes: read facts on each node by a Pod of this image, which has Ringleader.",
+        "With --on kubernetes: read facts on each node by a Pod of this image, which must contain "
+        "Ringleader.",
         metavar="IMAGE",
     )
     nics: NicOptions = group(NicOptions, of="nodes")
@@ -73,39 +74,38 @@ EXCLUSIVE = {
 class DoctorOptions:
     """The options of ``doctor``."""
 
-    verbose: bool = flag("Show also what passed and what could not be judged.", "-v", "--verbose")
-    facts: bool = flag("Print what was read, as JSON, and judge nothing.")
+    verbose: bool = flag("Also show checks that passed or could not be made.", "-v", "--verbose")
+    facts: bool = flag("Print the facts as JSON, without checking them.")
     facts_from: tuple[str, ...] = many(
-        "Judge facts that --facts has printed, here or elsewhere; several files are compared.", metavar="FILE"
+        "Check facts that --facts printed, here or elsewhere; several hosts are compared.", metavar="FILE"
     )
     since: str | None = option(
-        "Judge counters by what they grew since these facts of the same hosts, which --facts has printed.",
+        "Check how much counters have grown since these facts of the same hosts (printed by --facts).",
         metavar="FILE",
     )
-    expect: str | None = option("Hold every host against this profile: what it must have.", metavar="FILE")
+    expect: str | None = option("Compare every host with this profile of what it must have.", metavar="FILE")
     write_expect: str | None = option(
         "Write a profile of this host, or of the first of several.", metavar="FILE"
     )
-    force: bool = flag("Let --write-expect replace a file.", *REPLACE)
+    replace: bool = flag("Overwrite the file of --write-expect.", **REPLACE)
     active: bool = flag(
-        "Measure, too: rates and latencies between the hosts, and how fast their ranks compute."
+        "Also measure rates and latencies between the hosts, and how fast their ranks compute."
     )
     active_seconds: float = option(
-        "What the measurements of --active may take together.",
+        "Time limit for the measurements of --active.",
         default=30,
         **SECONDS,
     )
     active_port: str | None = option(
-        "With --active: measure this RDMA port only. [default: every active port]", metavar="mlx5_0[:1]"
+        "With --active: measure only this RDMA port. [default: every active port]", metavar="mlx5_0[:1]"
     )
-    image: bool = flag(
-        "Test the image that this container was made of, or this machine: load and start things."
-    )
+    image: bool = flag("Test the image of this container, or this machine: load libraries, start programs.")
     sbom: str | None = option(
-        "Write the list of installed packages, CycloneDX JSON; - prints it. Alone it starts nothing.",
+        "Write the list of installed packages as CycloneDX JSON (-: print it). Without --image, nothing "
+        "is checked.",
         metavar="FILE",
     )
-    timeout: float = option("What everything may take together.", default=300, **SECONDS)
+    timeout: float = option("Time limit for everything.", default=300, **SECONDS)
     json: JsonOptions = group(JsonOptions)
     hosts: HostOptions = group(HostOptions, changed={"on": _ON})
     job: Job = group(Job, of="hosts")
@@ -156,7 +156,7 @@ class DoctorOptions:
         found += [Fault(where=word, what=what, hint=hint) for word in words]
         if self.sbom == "-" and self.image:
             found.append(Fault(where="--sbom -", what="with --image both would be standard output"))
-        if self.force and self.write_expect is None:
+        if self.replace and self.write_expect is None:
             found.append(Fault(where="--replace", what="means nothing without --write-expect"))
         return found
 
@@ -259,9 +259,7 @@ def allocation_of(options: NodeOptions) -> NicAllocation:
     faults = Faults()
     found = allocation(options.nics, gpus=0, asked=("memory",), shm_size="", faults=faults)
     if found is not None and found.makes_template and options.pod_image is not None:
-        faults.add(
-            "--rdma dra with --pod-image", "a claim needs a template of its own", "leave one of them out"
-        )
+        faults.add("--rdma dra with --pod-image", "a claim needs its own template", "leave one of them out")
     refuse(faults.found)
     return found if found is not None else NicAllocation(profile=PROFILES["none"])
 
@@ -332,13 +330,13 @@ async def _read(
     "doctor",
     DoctorOptions,
     everyday=(
-        "verbose facts facts_from since expect write_expect force active image sbom timeout json json_file "
+        "verbose facts facts_from since expect write_expect replace active image sbom timeout json json_file "
         "hosts hostfile lab lab_name on nodes pod_image rdma dry_run namespace"
     ),
     overridden=overridden,
 )
 def command(options: DoctorOptions) -> int:
-    """Say what is wrong with a host, or with several, and what to do about it.
+    """Check one or several hosts, and explain what to fix.
 
     \b
       ringleader doctor
@@ -348,11 +346,11 @@ def command(options: DoctorOptions) -> int:
       ringleader doctor --facts > node1.json
       ringleader doctor --image
 
-    Alone it reads what a rank on this host would find: NICs, RDMA, GPUs, limits, MPI, frameworks, ssh.
-    Nothing is started or loaded. With hosts it starts one rank on each, and compares them; on Kubernetes it
-    looks at the nodes, and starts a Pod on each where --pod-image is given. --image tests an image: it loads
-    libraries, starts sshd on a free loopback port with throw-away keys, and two ranks from there. The exit
-    code is 3 where a check failed.
+    Without hosts, it reads what a rank on this host would find (NICs, RDMA, GPUs, limits, MPI, frameworks,
+    ssh) and starts nothing. With hosts, it starts one rank on each and compares them. On Kubernetes, it
+    checks the nodes; with --pod-image, it also starts a Pod on each. --image tests an image: it loads
+    libraries, starts sshd on a free loopback port with temporary keys, and starts two ranks through it. If a
+    check fails, the exit code is 3.
     """
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)
@@ -383,7 +381,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
 def check_hosts(options: DoctorOptions, result: Result) -> int:
     """Read hosts, and do with their facts what was asked for; return the exit code."""
     if options.write_expect is not None:
-        stored_facts.check_new(options.write_expect, force=options.force)
+        stored_facts.check_new(options.write_expect, force=options.replace)
     profile = stored_facts.read_profile(options.expect, read_text) if options.expect is not None else None
     read = reading(options)
     for text in read.warnings:
@@ -447,14 +445,15 @@ def reading(options: DoctorOptions, *, again: HostsReading | None = None) -> Hos
     with interrupts.held():
         from ringleader.fabric.readers.host import SECONDS, read_host
 
-    facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
+    with shown_while("reading this host"):
+        facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
     if IMAGE_MANIFEST.exists() and again is None:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})
 
 
 def print_facts(read: HostsReading, result: Result) -> int:
-    """Print facts as JSON; hosts that could not be read are told on standard error."""
+    """Print facts as JSON; hosts that could not be read are listed on standard error."""
     result.write(stored_facts.facts_document(read.facts))
     sys.stdout.write(stored_facts.facts_text(read.facts))
     for fault in read.faults:

@@ -106,7 +106,7 @@ def _rdma(facts: HostFacts) -> str:
 
 WORST_FIRST = tuple(Verdict)
 WIDTH = 100
-"""Columns where standard output is no terminal."""
+"""Columns where standard output is not a terminal."""
 OTHER_GROUP = "Not applicable"
 """Heading of what stands for several checks: a missing device."""
 MOST_REASONS = 3
@@ -178,7 +178,7 @@ def _group_lines(group: Group, hosts: Sequence[str], width: int) -> Iterable[str
 
 
 def _sentence(one: CheckResult, hosts: Sequence[str]) -> str:
-    """Return what was seen of what, held against what, and on which hosts."""
+    """Return what was seen of what, compared with what, and on which hosts."""
     text = f"{one.subject}: {one.seen}" if one.subject else one.seen
     if one.expected:
         text += f" (expected: {one.expected})"

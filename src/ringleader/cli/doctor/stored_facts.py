@@ -63,7 +63,7 @@ def facts_text(by_host: Mapping[str, HostFacts]) -> str:
 
 
 def read_facts(paths: Sequence[str], read: ReadText, option: str = "--facts-from") -> dict[str, HostFacts]:
-    """Return the facts of the files by host; two of one name are told apart by number.
+    """Return the facts of the files by host; two of one name are distinguished by number.
 
     ``option``: what named the files. Raises RequestError with everything that is wrong in them.
     """

@@ -80,35 +80,39 @@ class ImageOptions:
 
     recipe: str = recipe_argument()
     how: BuildOptions = group(BuildOptions)
-    builder: str | None = option("Use this one.", choices=["buildah", "podman", "docker"], after="tag")
+    builder: str | None = option(
+        "Program to build with. [default: the first of them that works]",
+        choices=["buildah", "podman", "docker"],
+        after="tag",
+    )
     storage_driver: str = option(
-        "Of buildah and podman: overlay, vfs.",
+        "Storage driver of buildah or podman: overlay, vfs.",
         default="",
         read=driver_name,
         metavar="NAME",
         after="isolation",
     )
     no_check: bool = flag(NO_CHECK)
-    test: bool = flag("Run the self-test in the image; it must pass.")
+    test: bool = flag("Run the self-test in the image; fail if it fails.")
     sbom: str | None = option(
-        "Write the list of the image's packages, CycloneDX JSON; - prints it.", metavar="FILE"
+        "Write the list of the image's packages as CycloneDX JSON (-: print it).", metavar="FILE"
     )
-    timeout: float = option("What the builder may take.", default=21600, **SECONDS)
-    dry_run: bool = flag("Print context, Dockerfile and the builder's command.")
+    timeout: float = option("Time limit for the builder.", default=21600, **SECONDS)
+    dry_run: bool = flag("Print the context, the Dockerfile and the builder's command, and stop.")
     json: JsonOptions = group(JsonOptions)
     changes: RecipeOptions = group(RecipeOptions)
 
 
 @Command.of("build", ImageOptions, no_args_is_help=True)
 def command(options: ImageOptions) -> None:
-    """Build an image of a recipe with buildah, podman or docker: the first of them that answers.
+    """Build an image from a recipe with buildah, podman or docker: the first of them that works.
 
     \b
       ringleader image build pytorch-cpu --tag example.org/team/train:1
       ringleader image build my.toml --test --sbom sbom.json
       ringleader image build my.toml --dry-run
 
-    The registry's credentials are the builder's own (buildah login, podman login, docker login).
+    Credentials for registries are those of the builder (buildah login, podman login, docker login).
     """
     prints_sbom = options.sbom == "-"
     if prints_sbom and options.json.json:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ringleader.images.instructions import Image
     from ringleader.images.recipe import Recipe
 
-NO_CHECK = "Do not check first whether everything fits together."
+NO_CHECK = "Skip the check of whether everything fits together."
 FROZEN = "a historical image is kept as it is"
 COPY = "change a copy: ringleader image render {} > Dockerfile"
 
@@ -57,15 +57,15 @@ class RecipeOptions:
     """What changes a recipe."""
 
     set: tuple[str, ...] = many(
-        "Change one key of the recipe: torch.version=2.9.1. Again for more; a list's parts with commas.",
+        "Change a key of the recipe: torch.version=2.9.1 (lists: with commas); may be given again.",
         metavar="BLOCK.KEY=VALUE",
     )
     mirror: tuple[str, ...] = many(
-        "Fetch from mirrors: a named set such as cn, or registry=, apt=, pip=, conda= with a URL.",
+        "Download from mirrors: a named set such as cn, or registry=, apt=, pip= or conda= and a URL.",
         metavar="SET|KIND=URL",
         read=not_empty,
     )
-    base: str = option("Another base image.", default="", read=not_empty, metavar="REF")
+    base: str = option("Use another base image.", default="", read=not_empty, metavar="REF")
 
 
 UNCHANGED = RecipeOptions()

@@ -21,6 +21,7 @@ from ringleader.cli.image.recipe_options import (
 )
 from ringleader.cli.options.option_checks import unwritable, write_text
 from ringleader.cli.output import JsonOptions, show
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.images import apptainer, dockerfile, lock_file
@@ -38,24 +39,24 @@ class LockOptions:
     output: str | None = option(
         "Write to a file. [default: standard output]", "-o", "--output", metavar="FILE"
     )
-    platform: str = option("[default: linux/amd64]", default="", metavar="OS/ARCH")
-    timeout: float = option("What pip may take.", default=600, **SECONDS)
+    platform: str = option("Platform of the packages. [default: linux/amd64]", default="", metavar="OS/ARCH")
+    timeout: float = option("Time limit for pip.", default=600, **SECONDS)
     no_check: bool = flag(NO_CHECK)
-    dry_run: bool = flag("Print pip's command and ask nothing.")
+    dry_run: bool = flag("Print pip's command, and stop.")
     changes: RecipeOptions = group(RecipeOptions)
 
 
 @Command.of("lock", LockOptions)
 def lock_command(options: LockOptions) -> None:
-    """Write down every Python package that a recipe comes to, with version and hash.
+    """Lock all Python packages of a recipe, with versions and hashes.
 
     \b
       ringleader image lock my.toml --output requirements.lock
       ringleader image build my.toml --set packages.lock=requirements.lock
 
-    pip is asked for the recipe's Python and base, over the network; wheels whose index does not tell their
-    dependencies apart are fetched for it. Nothing is installed. Without --mirror it asks what it is
-    configured to ask; no such address reaches the file.
+    pip resolves the packages for the recipe's Python and base over the network; it downloads wheels whose
+    dependencies the index does not list. Nothing is installed. Without --mirror, pip uses its configured
+    indexes; their addresses are not written to the file.
     """
     refuse(unwritable("--output", options.output))
     recipe = opened(options.recipe, options.changes)
@@ -74,7 +75,8 @@ def lock_command(options: LockOptions) -> None:
         what = f"the image has Python {question.python}, we run in {ours}"
         do = "pip takes conditions on Python's version in packages' metadata for ours"
         print(f"ringleader: {what}: {do}", file=sys.stderr)
-    found = lock_file.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
+    with shown_while("pip resolves the packages"):
+        found = lock_file.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
     write_text(options.output or "-", lock_file.text(question, *found))
 
 
@@ -146,9 +148,9 @@ class RenderOptions:
 
     recipe: str = recipe_argument()
     changes: RecipeOptions = group(RecipeOptions)
-    format: str = option("What is printed.", default="dockerfile", choices=["dockerfile", "apptainer"])
+    format: str = option("Format to print.", default="dockerfile", choices=["dockerfile", "apptainer"])
     output: str = option(
-        "Write both texts, .dockerignore and all that they copy to a directory instead.",
+        "Write both formats, .dockerignore and all files that they copy to a directory.",
         "-o",
         "--output",
         default="",
@@ -162,11 +164,10 @@ class RenderOptions:
 
 @Command.of("render", RenderOptions)
 def render_command(options: RenderOptions) -> None:
-    """Print a recipe as a Dockerfile, or as a definition for Apptainer.
+    """Print a recipe as a Dockerfile or as an Apptainer definition.
 
-    It is checked first (`ringleader image check`): what cannot work is refused, what is doubtful is said.
-    Nothing is fetched. `docker build`, `podman build`, `buildah build` and `apptainer build` make the image
-    of what -o writes.
+    The recipe is checked first (`ringleader image check`): faults are errors, doubts are warnings. Nothing
+    is downloaded. `docker build`, `podman build`, `buildah build` and `apptainer build` build what -o writes.
     """
     image, contents = opened_image(options.recipe, options.changes, checked=not options.no_check)
     if options.output:

@@ -18,6 +18,7 @@ from ringleader.cli.image.recipe_options import (
     profiles,
 )
 from ringleader.cli.output import JsonOptions, show, table
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, refuse
 from ringleader.images import bundled_recipes
@@ -44,7 +45,7 @@ class ListOptions:
 
 @Command.of("list", ListOptions)
 def list_command(options: ListOptions) -> None:
-    """Print the profiles: the recipes that are bundled, and historical images."""
+    """List the profiles: bundled recipes and historical images."""
     found = [_profile(name) for name in profiles()]
     rows = [
         (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
@@ -113,35 +114,34 @@ class CheckOptions:
 
     recipes: tuple[str, ...] = argument("[PROFILE|FILE]…", default=(), shell_complete=complete_recipe)
     recipe: RecipeOptions = group(RecipeOptions)
-    gpu: tuple[str, ...] = many("A GPU it must run on: h100. Again for more.", metavar="NAME")
-    driver: str = option("The hosts' NVIDIA driver: 535.129.", default="", metavar="VERSION")
+    gpu: tuple[str, ...] = many("GPU that the image must run on: h100; may be given again.", metavar="NAME")
+    driver: str = option("NVIDIA driver of the hosts: 535.129.", default="", metavar="VERSION")
     network: str = option(
-        "What joins the hosts: infiniband, roce, efa, erdma or tcp.",
+        "Network between hosts: infiniband, roce, efa, erdma or tcp.",
         default="",
         choices=["", "infiniband", "roce", "efa", "erdma", "tcp"],
         metavar="NAME",
     )
-    strict: bool = flag("Exit code 2 also for historical images that cannot be built today.")
+    strict: bool = flag("Also exit with 2 for historical images that cannot be built today.")
     json: JsonOptions = group(JsonOptions)
 
 
 @Command.of("check", CheckOptions)
 def check_command(options: CheckOptions) -> int:
-    """Say what of recipes does not fit together, and the nearest set that does.
+    """Check whether the parts of recipes fit together, and propose the nearest set that does.
 
-    Without a name all profiles are checked. Each finding names the rows of the version tables that it rests
-    on, with their sources; a row that nobody looked up reads "unverified", and what rests on it is a warning.
-    Nothing is fetched.
+    Without a name, all profiles are checked. Each finding lists the rows of the version tables behind it and
+    their sources. Findings based on an "unverified" row are only warnings. Nothing is downloaded.
 
-    Historical profiles are as images were made then. What of them can no longer be fetched, or never fitted,
-    is told as "cannot be built today" and does not fail, unless with --strict; so is each point in which they
-    are exempt from the hardening of today's images. A fault of any other recipe: exit code 2.
+    Historical images are kept as they were once built. If parts are no longer available or never fitted, they
+    are listed as "cannot be built today"; name one to see why. This is an error only with --strict. A fault
+    in any other recipe gives exit code 2.
     """
     found = _checked(options)
     show(
         options.json,
         [_check_value(one) for one in found],
-        lambda: f"{_check_text(found, notes=len(found) == 1)}\n",
+        lambda: f"{_check_text(found, notes=options.strict or len(found) == 1)}\n",
     )
     bad = [one.name for one in found if one.count("fault") or (options.strict and one.count("gone"))]
     return 2 if bad else 0
@@ -174,11 +174,11 @@ def _checked(options: CheckOptions) -> list[Checked]:
 
 
 def _check_text(found: list[Checked], *, notes: bool) -> str:
-    """Return the table, and below it the findings of each recipe; notes only where one was asked for."""
+    """Return the table, and below it the findings of each recipe; ``notes``: also what is not to be fixed."""
     rows = [(one.name, one.result, one.count("warning") or "", one.count("exemption") or "") for one in found]
     lines = [table(rows, ("recipe", "result", "warnings", "exemptions"), align="llr")]
     for one in found:
-        told = [finding for finding in one.findings if notes or finding.level != "note"]
+        told = [finding for finding in one.findings if notes or finding.level in ("fault", "warning")]
         if told:
             lines += ["", f"{one.name}:", *(line for finding in told for line in _lines(finding))]
     return "\n".join(lines)
@@ -210,26 +210,26 @@ class SolveOptions:
     """The options, as they were written."""
 
     constraints: tuple[str, ...] = argument("CONSTRAINT…", default=())
-    recipe: bool = flag("Print a recipe: TOML for the other commands.")
+    recipe: bool = flag("Print a recipe (TOML) for the other commands.")
     json: JsonOptions = group(JsonOptions)
 
 
 @Command.of("solve", SolveOptions)
 def solve_command(options: SolveOptions) -> None:
-    """Propose one full set of versions that fits: the newest, always the same for the same constraints.
+    """Propose a complete set of versions that fit together: the newest, the same for the same constraints.
 
     \b
     torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
-    tensorflow=2.21 TensorFlow; with torch= too: both in one image
-    gpu=h100        GPUs that it must run on, with commas between
-    driver=550.54   the hosts' NVIDIA driver
+    tensorflow=2.21 TensorFlow; may be combined with torch=
+    gpu=h100        GPUs that it must run on, separated by commas
+    driver=550.54   NVIDIA driver of the hosts
     cuda=12.8       CUDA of the wheels; "none": for CPUs
     nccl=2.27       NCCL of the wheels
     python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
-    network=roce    what joins the hosts: infiniband, roce, efa, erdma or tcp
+    network=roce    network between hosts: infiniband, roce, efa, erdma or tcp
 
-    Nothing is fetched. Where no set fits: which constraints clash, by which rows of the version tables, and
-    what fits without one of them; exit code 2.
+    Nothing is downloaded. If no set fits, the conflicting constraints are listed with the rows of the version
+    tables behind them and with what would fit without one of them; the exit code is 2.
     """
     if not options.constraints:
         hint = "ringleader image solve torch=2.8 gpu=h100"
@@ -237,7 +237,8 @@ def solve_command(options: SolveOptions) -> None:
     if options.recipe and options.json.json:
         raise RequestError("cannot be combined with --recipe", where="--json")
     tables = load()
-    found = solve(parse(options.constraints, tables), tables)
+    with shown_while("looking for versions that fit together"):
+        found = solve(parse(options.constraints, tables), tables)
     chosen = tuple(parts(found, tables))
     warnings = [one for one in clashes(found, tables) if one.level == "warning"]
     rows = [(one.name, one.version, one.source or "unverified") for one in chosen]

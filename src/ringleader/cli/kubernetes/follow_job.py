@@ -57,7 +57,7 @@ class JobTerminal:
         self._told = progress.key
 
     def warning(self, text: str) -> None:
-        """Show something worth knowing although the job goes on."""
+        """Show something worth knowing although the job continues."""
         self.say(text)
 
     def say(self, text: str) -> None:
@@ -121,7 +121,7 @@ def _can_ask() -> bool:
 
 
 async def _typed_line() -> str:
-    """Read a line from the terminal without blocking what else goes on."""
+    """Read a line from the terminal without blocking what else happens."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
     fd = sys.stdin.fileno()
@@ -144,11 +144,11 @@ async def _typed_line() -> str:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SENDING = 30.0
 """Seconds that a job which is being sent is waited for after Ctrl-C: only then it is known what is left."""
-QUESTION = "Delete the job? y: delete it, n: leave it running, c: go on following [n]"
+QUESTION = "Delete the job? y: delete it, n: leave it running, c: continue following [n]"
 
 
 class Terminal(Listener, Protocol):
-    """Whoever is told how the job goes, and may be asked."""
+    """Who is informed about the job's progress, and may be asked."""
 
     def say(self, text: str) -> None:
         """Take a line that stays."""
@@ -227,7 +227,7 @@ async def attend(
         try:
             return await session.run()
         except OutputError:
-            # Whoever read the log is gone (``| head``), or the disk is full: that is no wish for the job.
+            # Whoever read the log is gone (``| head``), or the disk is full: that says nothing about the job.
             await session.leave()
             raise
         except RingleaderError as error:
@@ -269,7 +269,7 @@ class _Session:
         return end
 
     async def leave(self) -> str:
-        """Leave the job alone, or take it away where nothing of it may be left; return how to go on."""
+        """Leave the job alone, or take it away where nothing of it may be left; return how to continue."""
         if self._work.cleans_up:
             await self._remove()
             return ""
@@ -312,7 +312,7 @@ class _Session:
             await _cancelled(following)
 
     async def _stop(self, number: signal.Signals) -> End | None:
-        """Do what a signal asks for; ``None``: go on."""
+        """Do what a signal asks for; ``None``: continue."""
         if self._work.cleans_up:
             await self._remove()
             return _stopped(number)
@@ -350,7 +350,7 @@ class _Session:
     def _how_to_go_on(self) -> str:
         name, words = self._name, self._connection.options
         return (
-            f"the job {name} goes on in namespace {self._connection.namespace}\n"
+            f"the job {name} continues in namespace {self._connection.namespace}\n"
             f"    → follow it: ringleader k8s logs -f {name}{words}\n"
             f"    → delete it: ringleader k8s delete {name}{words}"
         )

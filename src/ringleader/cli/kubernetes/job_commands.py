@@ -39,9 +39,9 @@ class StatusOptions:
     """The options, as they were written."""
 
     watch: bool = flag(
-        "Go on: a new line for each change, with --json an object. Ends by Ctrl-C.", "-w", "--watch"
+        "Keep watching: print a line (with --json, an object) for each change, until Ctrl-C.", "-w", "--watch"
     )
-    all_namespaces: bool = flag("Jobs of all namespaces.", "-A", "--all-namespaces")
+    all_namespaces: bool = flag("Show jobs of all namespaces.", "-A", "--all-namespaces")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
     job: str | None = argument("[JOB]", default=None)
@@ -49,7 +49,7 @@ class StatusOptions:
 
 @Command.of("status", StatusOptions)
 def status_command(options: StatusOptions) -> None:
-    """Show the jobs of a namespace, or one JOB with its Pods and what it waits for.
+    """Show the jobs of a namespace, or one JOB with its Pods and what it is waiting for.
 
     \b
       ringleader k8s status
@@ -57,7 +57,7 @@ def status_command(options: StatusOptions) -> None:
       ringleader k8s status train-x7k2p
     """
     if options.watch and options.json.json_file is not None:
-        raise RequestError("what goes on has no one result", where="--watch and --json-file")
+        raise RequestError("what continues has no single result", where="--watch and --json-file")
 
     with_cluster(options.cluster, lambda connection: _status(connection, options))
 
@@ -133,7 +133,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{_line(cells, columns)}\n" for cells in rows)
 
 
-EXPLAIN_HELP = """Say why JOB is not running, or why it failed: what its conditions, Pods and events tell, and
+EXPLAIN_HELP = """Explain why JOB is not running or why it failed, from its conditions, Pods and events, and
 what to do about it."""
 
 
@@ -192,20 +192,22 @@ def _explanation(snapshot: JobSnapshot) -> dict[str, Any]:
 _KINDS = {Level.FAULT: "failed"}
 """What the JSON calls a level by another word."""
 LOOK_AGAIN = 0.5
-"""Seconds between looks for a Pod that is not there yet."""
+"""Seconds between looks for a Pod that does not exist yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogsOptions:
     """The options, as they were written."""
 
-    follow: bool = flag("Wait for it, and go on until its end.", "-f", "--follow")
+    follow: bool = flag("Wait for the log, and follow it to its end.", "-f", "--follow")
     worker: int | None = option(
-        "Of this worker, counted from 0. [default: the launcher]", metavar="I", least=0, wrong=LEAST
+        "Log of this worker, counted from 0. [default: the launcher's]", metavar="I", least=0, wrong=LEAST
     )
-    tail: int | None = option("The last N lines only.", metavar="N", least=0, wrong=LEAST)
-    previous: bool = flag("Of the container's run before the present one.")
-    container: str | None = option("[default: the one that runs the job]", metavar="NAME")
+    tail: int | None = option("Only the last N lines.", metavar="N", least=0, wrong=LEAST)
+    previous: bool = flag("Log of the container's previous run.")
+    container: str | None = option(
+        "Container of the Pod. [default: the one that runs the job]", metavar="NAME"
+    )
     cluster: ClusterOptions = group(ClusterOptions)
     job: str = argument("JOB")
     faults: tuple[Fault, ...] = ()
@@ -213,7 +215,7 @@ class LogsOptions:
 
 @Command.of("logs", LogsOptions)
 def logs_command(options: LogsOptions) -> None:
-    """Show the log of JOB's launcher, or of one of its workers.
+    """Show the log of JOB's launcher or of one of its workers.
 
     \b
       ringleader k8s logs -f train-x7k2p
@@ -289,24 +291,24 @@ async def _logs(connection: Connection, options: LogsOptions) -> None:
 class DeleteOptions:
     """The options, as they were written."""
 
-    no_wait: bool = flag("Do not wait until the Pods are gone.")
+    no_wait: bool = flag("Do not wait until the Pods have ended.")
     timeout: float = option(
-        "Wait so long for them. [default: 60]", default=60.0, metavar="SECONDS", unit="seconds"
+        "Time to wait for the Pods. [default: 60]", default=60.0, metavar="SECONDS", unit="seconds"
     )
-    dry_run: bool = flag("Say what would be deleted.")
+    dry_run: bool = flag("Print what would be deleted, and stop.")
     cluster: ClusterOptions = group(ClusterOptions)
     jobs: tuple[str, ...] = argument("JOB...")
 
 
 @Command.of("delete", DeleteOptions)
 def delete_command(options: DeleteOptions) -> None:
-    """Delete each JOB with everything that belongs to it, and wait until its Pods are gone."""
+    """Delete each JOB and everything that belongs to it, and wait until its Pods have ended."""
 
     with_cluster(options.cluster, lambda connection: _delete(connection, options))
 
 
 async def _delete(connection: Connection, options: DeleteOptions) -> None:
-    """Delete what is there; what is not, or cannot be deleted, is told together at the end."""
+    """Delete what is there; what is not, or cannot be deleted, is reported together at the end."""
     faults: list[Fault] = []
     gone: list[JobView] = []
     for name in dict.fromkeys(options.jobs):

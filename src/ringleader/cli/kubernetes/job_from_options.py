@@ -92,7 +92,7 @@ def request_of(
     faults.found += (*job.faults, *faults_of_values(given), *faults_of_mpirun_words(job.extra_mpirun_args))
     elastic = _elastic(given, slots, faults)
     if job.timeout is not None and job.timeout != int(job.timeout):
-        faults.add("--timeout", f"{job.timeout:g} is no whole number")
+        faults.add("--timeout", f"{job.timeout:g} is not an integer")
     elif job.timeout is not None and job.timeout > LARGEST:
         faults.add("--timeout", f"{job.timeout:g} seconds", "use a number above 0, at most 2^63-1")
     if job.workdir and not job.workdir.startswith("/"):
@@ -120,7 +120,7 @@ def request_of(
     request = JobRequest(**(vars(pods) | vars(policy) | worked_out))
     paths = [mount["mountPath"] for _, mount in request.mounts]
     for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
-        faults.add("--volume", f"two volumes are mounted at {path}")
+        faults.add("--mount", f"two volumes are mounted at {path}")
     return _with_nics(request, pods, faults)
 
 
@@ -198,7 +198,7 @@ def job_of(request: JobRequest, faults: Faults) -> MPIJob:
 
 
 def readable_secrets(request: JobRequest) -> tuple[str, ...]:
-    """Return the variables whose names speak of secrets and whose values stand in the manifest."""
+    """Return the variables whose names speak of secrets and whose values are in the manifest."""
     return tuple(name for name, _ in request.env if is_secret(name))
 
 
@@ -206,7 +206,7 @@ def remarks_on(request: JobRequest) -> tuple[str, ...]:
     """Return what the user should know of the NICs that he asks for."""
     if request.rdma is None:
         return ()
-    # Where the keys do not lie in root's home, the image's user is another.
+    # Where the keys are not in root's home, the image's user is another.
     is_root = None if request.ssh_path == DEFAULT_SSH_PATH else False
     return advice_on(request.rdma, is_root=is_root)
 

@@ -37,9 +37,8 @@ from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, Operator
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import read
+from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.parser import request as as_requested
-from ringleader.kubernetes.mpijob.serializer import write
 from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.option_fields import flag, group, option, parts
@@ -203,12 +202,12 @@ class SubmitOptions:
     """The options of ``submit``."""
 
     on: Literal["kubernetes", "pods"] = option(
-        "pods: no operator and no MPIJob are needed; the job is made here and cleaned up here.",
+        "pods: without an operator and MPIJobs; this command creates the Pods and cleans up.",
         default="kubernetes",
         metavar="kubernetes|pods",
         choices=("kubernetes", "pods"),
     )
-    convert: bool = flag("Take manifests of v1alpha1, v1alpha2 and v1 too.")
+    convert: bool = flag("Accept manifests of v1alpha1, v1alpha2 and v1 too.")
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions)
     job: JobOptions = group(JobOptions, changed={"command": {"metavar": "FILE|COMMAND..."}})
@@ -224,23 +223,22 @@ class SubmitOptions:
         *(part.parameter for part in parts(ElasticOptions)),
     ),
     everyday=(
-        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image name gpus "
-        "cpu memory rdma claim volume queue"
+        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image job_name "
+        "gpus cpu memory rdma mount queue"
     ),
     no_args_is_help=True,
 )
 def command(options: SubmitOptions) -> int:
-    """Send an MPIJob to a cluster and stay with it: progress, the launcher's log, its exit code.
+    """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
-    The job comes from a FILE (YAML or JSON; - is standard input), or with --image from the options and
-    COMMAND.
+    The job is read from FILE (YAML or JSON; -: stdin) or, with --image, made from the options and COMMAND.
 
     \b
       ringleader k8s submit job.yaml
       ringleader k8s submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
       ringleader k8s submit --detach job.yaml
 
-    Ctrl-C asks whether to delete the job. Without --detach only one job can be sent at a time.
+    Ctrl-C asks whether to delete the job. Several jobs in one FILE need --detach.
     """
     on, job, follow, cluster = options.on, options.job, options.follow, options.cluster
     if job.pods.image is not None:

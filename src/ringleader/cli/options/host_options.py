@@ -36,34 +36,30 @@ class HostOptions:
     """Which hosts; how they are reached is in ``Job.ssh``."""
 
     hosts: tuple[str, ...] = many(
-        "Hosts and their slots; a bare name is one slot, a name given again adds its slots. "
-        "IPv6: [fe80::1]:2.",
+        "Hosts and slots: a bare name has one; slots of a repeated name add up. IPv6: [fe80::1]:2.",
         *("-H", "--hosts"),
         metavar="h1:2,h2:2",
     )
     hostfile: str | None = option(
-        "Hosts from a file, one a line: 'h1 slots=2' or 'h1:2'; a bare name takes one rank for each GPU, or "
-        "else for each core.",
+        "File with a host per line: 'h1 slots=2' or 'h1:2'; a bare name has a slot per GPU, else per core.",
         metavar="FILE",
     )
-    lab: bool = flag("The hosts of the lab that runs on this machine.")
+    lab: bool = flag("Use the hosts of the lab on this machine.")
     lab_name: str | None = option(
-        "The hosts of the lab of this name. [default: RINGLEADER_LAB]", metavar="NAME"
+        "Use the hosts of the lab of this name. [default: RINGLEADER_LAB]", metavar="NAME"
     )
     on: str | None = option(
-        "Where to run; follows from the other options where it is left out.",
+        "Where to run. [default: follows from other options]",
         metavar="local|ssh|lab",
         choices=PLACES,
     )
-    nnodes: str | None = option(
-        "torchrun-compatible: take the first N hosts. One number, not a range.", metavar="N"
-    )
+    nnodes: str | None = option("As in torchrun: use the first N hosts (a number, not a range).", metavar="N")
     nproc_per_node: str | None = option(
-        "torchrun-compatible: N ranks on every host.", old=("--nproc_per_node",), metavar="N"
+        "As in torchrun: N ranks on every host.", old=("--nproc_per_node",), metavar="N"
     )
     no_allocation: bool = flag(
-        "Ignore the Slurm, PBS or LSF allocation that this runs inside, and that srun or mpirun may have "
-        "started it several times."
+        "Ignore the surrounding Slurm, PBS or LSF allocation, also if srun or mpirun has started several "
+        "copies of this command."
     )
 
     @property
@@ -75,8 +71,7 @@ class HostOptions:
 ON = {
     "metavar": "local|ssh|lab|kubernetes|pods",
     "choices": (*PLACES, "kubernetes", "pods"),
-    "help": "Where to run; local, ssh and lab follow from the other options. pods: on Kubernetes, but "
-    "without an operator.",
+    "help": "Where to run; pods: Kubernetes without an operator. [default: follows from other options]",
 }
 """What ``--on`` is where jobs may run on Kubernetes too."""
 

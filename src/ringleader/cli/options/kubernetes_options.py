@@ -26,30 +26,31 @@ class ClusterOptions:
     """Which cluster is meant."""
 
     namespace: str | None = option(
-        "Namespace. [default: that of the context]", metavar="NAME", read=read_by("namespace")
+        "Namespace. [default: the context's]", metavar="NAME", read=read_by("namespace")
     )
-    context: str | None = option("Context of the kubeconfig. [default: its current one]", metavar="NAME")
+    context: str | None = option("Context of the kubeconfig. [default: the current one]", metavar="NAME")
     kubeconfig: str | None = option(
-        "[default: KUBECONFIG, then ~/.kube/config; inside a Pod its own account]", metavar="FILE"
+        "kubeconfig file. [default: KUBECONFIG, then ~/.kube/config; inside a Pod, its service account]",
+        metavar="FILE",
     )
 
 
 _HELP = {
-    "np": "Number of ranks. [default: those of one worker; of an elastic job --max-np, else --min-np]",
-    "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if that is given]",
+    "np": "Number of ranks. [default: those of one worker; for an elastic job, --max-np or --min-np]",
+    "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if given]",
     "master_port": "MASTER_PORT. [default: 29500]",
-    "map_by": "Fill one worker after the other, or give each a rank in turn.",
-    "timeout": "End the job after it has run so long.",
+    "map_by": "Fill one worker after the other (slot), or go around the workers (node).",
+    "timeout": "Stop the job after it has run for this time.",
     "workdir": "Working directory of the ranks. [default: the image's]",
 }
 _ELASTIC_HELP = {
-    "min_np": "The job is elastic: workers may fail, come and go, as long as N ranks can train. [default: 1]",
-    "max_np": "The job is elastic: kubectl scale mpijob may give it up to N ranks. [default: any number]",
-    "min_hosts": "Of an elastic job: workers at least. [default: 1]",
-    "max_hosts": "Of an elastic job: workers at most.",
-    "blacklist_cooldown_range": "Seconds that a worker's name stays out after it failed, doubled each "
+    "min_np": "Make the job elastic: continue while at least N ranks can train. [default: 1]",
+    "max_np": "Make the job elastic: kubectl scale mpijob can grow it to up to N ranks. [default: no limit]",
+    "min_hosts": "Minimum number of workers. [default: 1]",
+    "max_hosts": "Maximum number of workers.",
+    "blacklist_cooldown_range": "Seconds for which the name of a failed worker is unused; doubles each "
     "time. [default: 5 60]",
-    "checkpoint_dir": "In each worker: commits become files here, read when the job starts with none.",
+    "checkpoint_dir": "Directory in each worker where commits are saved; a new job resumes from them.",
 }
 """What options of ``run`` mean on a cluster, where that differs in detail."""
 
@@ -69,19 +70,19 @@ class JobOptions:
 class FollowOptions:
     """What happens once it has been sent."""
 
-    quiet: bool = flag("Do not show the launcher's log.")
+    quiet: bool = flag("Hide the launcher's log.")
     dry_run: bool = flag("Print the YAML that would be sent, and stop.")
     json: JsonOptions = group(JsonOptions, changed=OF_A_JOB)
     start_timeout: float | None = option(
-        "Give up after so long if the job does not run by then. [default: wait]",
+        "Give up if the job is not running after this time. [default: wait]",
         of="scale",
         **SECONDS,
     )
-    detach: bool = flag("Send it, print its name and leave.")
-    rm: bool = flag("Delete the job when it has ended.")
+    detach: bool = flag("Submit the job, print its name, and exit.")
+    rm: bool = flag("Delete the job when it ends.")
     operator_image: str | None = option(
-        "With --on pods: Ringleader's image, which waits for the workers and spawns by exec. [default: none; "
-        "the launcher waits until the workers' names resolve]",
+        "With --on pods: Ringleader's image, which waits for the workers; --spawn exec needs it. "
+        "[default: none; the launcher waits until the workers' names resolve]",
         metavar="IMAGE",
         of="scale pods",
     )

@@ -1,4 +1,4 @@
-"""What is wrong with options besides single words, collected to be told at once; files that options name."""
+"""Faults of options besides single words, collected to be reported together; files that options name."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Faults:
         except OSError as error:
             self.add(option, f"{path} cannot be read: {error.strerror or error}")
         except UnicodeDecodeError:
-            self.add(option, f"{path} is no text file (UTF-8)")
+            self.add(option, f"{path} is not a text file (UTF-8)")
         return None
 
 

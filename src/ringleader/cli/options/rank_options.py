@@ -78,7 +78,7 @@ def _read_each(lines: Iterable[tuple[str, str]], read: Callable[[str], tuple[str
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise WrongValueError(
-            f"{name[:80]!r} is no name of a variable", "write NAME=VALUE, or NAME to pass yours on"
+            f"{name[:80]!r} is not a name of a variable", "write NAME=VALUE, or NAME to pass yours on"
         )
     if name in RESERVED:
         raise WrongValueError(f"{name} follows from a rank's place and cannot be set", "leave it out")
@@ -123,29 +123,29 @@ class RankOptions:
     """What becomes variables of the ranks, and the opposite of ``--own-gpu``."""
 
     asked_for_all_gpus: bool = flag(
-        "Let every rank see all GPUs of its host, the default: scripts pick that of their local rank.",
+        "Show each rank all GPUs of its host (default); scripts select the one of their local rank.",
         "--all-gpus",
         after="share_gpus",
         of="scale",
     )
     x: tuple[str, ...] = many(
-        "Set a variable for every rank, or pass yours on; may be given again.",
+        "Set a variable for every rank, or pass on yours; may be given again.",
         "-x",
         metavar="NAME[=VALUE]",
         after="master_port threads",
         of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables of a file.", metavar="FILE", after="x", of="scale bench cluster"
+        "Set the variables in a file.", metavar="FILE", after="x", of="scale bench cluster"
     )
     timeline: str | None = option(
-        "Rank 0 writes what its operations go through as a Chrome trace; with {rank} in the name every rank "
-        "writes one. DYNAMIC lets the script start and stop it.",
+        "Write a Chrome trace of rank 0's operations; with {rank} in the name, of every rank's. DYNAMIC: "
+        "the script starts and stops it.",
         metavar="FILE",
         after="no_settings",
     )
     autotune: bool = flag(
-        "Try sizes of buckets during the first steps of a training; go on with the best and say which.",
+        "Try bucket sizes during the first training steps, then use the best and report it.",
         after="timeline env_file",
         of="cluster",
     )

@@ -141,30 +141,30 @@ class ComposeOptions:
 
     request: ComposeRequest = group(ComposeRequest)
     hosts: tuple[str, ...] = many(
-        "One container on each of these hosts, with so many slots; mpihead is on the first.",
+        "Run one container on each of these hosts, with this many slots; mpihead is on the first.",
         metavar="h1:8,h2:8",
         after="np",
     )
     mount: tuple[str, ...] = many(
-        "A path of the host that every container sees; may be given again.",
+        "Mount a path of the host in every container; may be given again.",
         metavar="SRC:DST[:ro]",
-        after="name",
+        after="project_name",
     )
     env: tuple[str, ...] = many(
-        "Variable of the containers and of every session in them; may be given again.",
+        "Set a variable in the containers and in every session in them; may be given again.",
         "-x",
-        "--env",
+        old=("--env",),
         metavar="NAME[=VALUE]",
         after="mount",
     )
     output: str | None = option(
-        "Write the application there, with new keys. Otherwise the compose file is printed.",
+        "Write the application to this directory, with new keys. [default: print the compose file]",
         "-o",
         "--output",
         metavar="DIR",
     )
-    replace: bool = flag("Write over an application in DIR, with new keys.", *REPLACE)
-    dry_run: bool = flag("With -o: print the compose file, write nothing.")
+    replace: bool = flag("Overwrite an application in DIR; draws new keys.", **REPLACE)
+    dry_run: bool = flag("With -o: print the compose file without writing anything.")
     json: JsonOptions = group(JsonOptions)
     faults: tuple[Fault, ...] = ()
 
@@ -172,7 +172,7 @@ class ComposeOptions:
 def request_of(options: ComposeOptions, environ: Mapping[str, str]) -> ComposeRequest:
     """Return what was asked for; what is wrong with the words is in its ``faults``."""
     faults = list(options.faults)
-    variables = parse_assignments(options.env, environ, "--env")
+    variables = parse_assignments(options.env, environ)
     return replace(
         options.request,
         hosts=_hosts(options.hosts, faults),
@@ -188,7 +188,7 @@ def _hosts(texts: Iterable[str], faults: list[Fault]) -> tuple[Host, ...]:
     for number, word in enumerate((word.strip() for text in texts for word in text.split(",")), start=1):
         where = f"--hosts {word[:80]}" if word and word.isprintable() else f"--hosts entry {number}"
         if not word or len(word.split()) != 1 or "#" in word:
-            faults.append(Fault(where=where, what="is no host", hint="write node1:8,node2:8"))
+            faults.append(Fault(where=where, what="is not a host", hint="write node1:8,node2:8"))
             continue
         parsed = parse_hostfile(word, "--hosts")
         faults += (replace(fault, where=where) for fault in parsed.faults)
@@ -201,7 +201,7 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
     found: list[Mount] = []
     for word in words:
         parts = word.split(":")
-        what = "is no mount"
+        what = "is not a mount"
         if len(parts) == 2 or (len(parts) == 3 and parts[2] in ("ro", "rw")):
             wrong = _wrong_path(parts[0], "source") or _wrong_path(parts[1], "target")
             what = wrong or _taken(parts[1], found)
@@ -217,7 +217,7 @@ def _mounts(words: Iterable[str], faults: list[Fault]) -> tuple[Mount, ...]:
 def _wrong_path(path: str, what: str) -> str:
     """Say what is wrong with a path; empty: nothing."""
     if not path.startswith("/"):
-        return f"the {what} is no absolute path"
+        return f"the {what} is not an absolute path"
     if not path.isprintable():
         return f"the {what} holds a control character"
     if ".." in PurePosixPath(path).parts:
@@ -231,7 +231,7 @@ def _taken(target: str, before: Iterable[Mount]) -> str:
     if path == PurePosixPath("/"):
         return "nothing can be mounted over the whole of a container"
     if any(ours.is_relative_to(path) or path.is_relative_to(ours) for ours in _OURS):
-        return f"the target hides what stands in {FOLDER} or {SSH_CONFIG}"
+        return f"the target hides what is in {FOLDER} or {SSH_CONFIG}"
     return "the target is taken by another mount" if str(path) in {one.target for one in before} else ""
 
 
@@ -242,11 +242,10 @@ def _plain(path: str) -> str:
 
 @Command.of("compose", ComposeOptions)
 def command(options: ComposeOptions) -> None:
-    """Make an application of one mpihead and N mpinode containers for docker compose.
+    """Make a docker compose application with one mpihead and N mpinode containers.
 
-    Commands are typed in mpihead, which takes ranks as the others do. Keys for ssh, host keys, hostfile and
-    ssh's configuration come with it. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, one compose
-    file for each.
+    You type commands in mpihead, which also runs ranks. ssh keys, host keys, hostfile and ssh configuration
+    are included. One host: -n 8 --gpus 4. Several: --hosts node1:8,node2:8, with one compose file for each.
     """
     from ringleader.render.compose.application import application
     from ringleader.render.compose.application_files import compose_documents, files, no_keys
@@ -285,10 +284,10 @@ def _text(documents: Mapping[str, dict[str, Any]]) -> str:
 
 def _new_keys(built: Application) -> Keys:
     with needs_kubernetes():
-        from ringleader.kubernetes.objects import ssh_keys
+        from ringleader.kubernetes.objects import ssh_secret
         from ringleader.render.compose.application_files import KeyPair, Keys
 
-        found = [ssh_keys.generate("ed25519", ()) for _ in range(len(built.containers) + 1)]
+        found = [ssh_secret.generate("ed25519", ()) for _ in range(len(built.containers) + 1)]
     pairs = [
         KeyPair(private=one["ssh-privatekey"].decode(), public=one["ssh-publickey"].decode()) for one in found
     ]

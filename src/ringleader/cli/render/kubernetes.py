@@ -27,8 +27,8 @@ from ringleader.plan.elastic_options import ElasticOptions
 if TYPE_CHECKING:
     from ringleader.kubernetes.mpijob.manifest_files import Rendered
 
-NAME = "Name of the job. [default: that of COMMAND's script or program]"
-"""What ``--name`` is where nothing is sent."""
+NAME = "Name of the job. [default: that of COMMAND]"
+"""What ``--job-name`` is where nothing is sent."""
 JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
 
@@ -51,37 +51,37 @@ def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
 class MpiJobOptions:
     """The options of ``render mpijob``."""
 
-    convert: bool = flag("Read manifests of v1alpha1, v1alpha2 and v1 too; list changes.")
+    convert: bool = flag("Accept manifests of v1alpha1, v1alpha2 and v1 too; list the changes.")
     json: JsonOptions = group(JsonOptions)
     namespace: str | None = option(
-        "Namespace. [default: none is said, and kubectl takes its own]",
+        "Namespace. [default: left out; kubectl uses the context's]",
         metavar="NAME",
         read=read_by("namespace"),
     )
-    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
+    job: JobOptions = group(JobOptions, changed={"job_name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
 
 
 @FilesOrCommand.of(
     "mpijob",
     MpiJobOptions,
     everyday=(
-        "convert json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
-        "rdma claim volume queue"
+        "convert json json_file namespace np x env_file workdir image job_name gpus cpu memory "
+        "slots_per_worker rdma mount queue"
     ),
     no_args_is_help=True,
 )
 def mpijob_command(options: MpiJobOptions) -> None:
-    """Print MPIJobs: made of options, or read from files with every default spelt out.
+    """Print MPIJobs made from options, or read from files with all defaults filled in.
 
     \b
       ringleader render mpijob -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
       ringleader render mpijob job.yaml
       ringleader render mpijob --convert job-of-2019.yaml
 
-    With --image the job is made of the options, as run --on kubernetes makes it, and works under every
-    controller of v2beta1. Otherwise FILE is YAML or JSON of any number of objects; - is standard input. Every
-    fault in every file is listed, with file, line and field; the exit code is 2 then. What a server added
-    (uid, status and the like) is left out. Objects of other kinds pass unchanged.
+    With --image, the job is made from the options, as by run --on kubernetes, and works with every v2beta1
+    controller. Otherwise FILE is YAML or JSON with any number of objects (-: stdin). All faults are listed with
+    file, line and field, and the exit code is 2. Fields added by a server (uid, status and so on) are removed.
+    Objects of other kinds are printed unchanged.
     """  # noqa: E501
     show_objects(
         options.json, of_options(options) if options.job.pods.image is not None else of_files(options)
@@ -139,32 +139,32 @@ _OF_MPI = names_of(ElasticOptions, of="cluster") | set(_MPI.split())
 class PodsOptions:
     """The options of ``render pods``."""
 
-    single: bool = flag("One Pod that runs COMMAND once, without MPI.")
+    single: bool = flag("Print one Pod that runs COMMAND once, without MPI.")
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions, of="pods")
-    job: JobOptions = group(JobOptions, changed={"name": NAME, "command": {"metavar": "COMMAND…"}})
+    job: JobOptions = group(JobOptions, changed={"job_name": NAME, "command": {"metavar": "COMMAND…"}})
 
 
 @Command.of(
     "pods",
     PodsOptions,
     everyday=(
-        "single json json_file namespace np x env_file workdir image name gpus cpu memory slots_per_worker "
-        "rdma claim volume"
+        "single json json_file namespace np x env_file workdir image job_name gpus cpu memory "
+        "slots_per_worker rdma mount"
     ),
     no_args_is_help=True,
 )
 def pods_command(options: PodsOptions) -> None:
-    """Print a job as plain Pods: what run --on pods would send, without the keys.
+    """Print a job as plain Pods: what run --on pods sends, without the keys.
 
     \b
       ringleader render pods -n 16 --gpus 8 --image example.org/team/train:1 --rdma shared -- python train.py
       ringleader render pods --single --gpus 8 --image team/train:1 -- ringleader run -n 8 python train.py
 
-    With --single it is one Pod for kubectl that runs COMMAND once: training on one node, without MPI. The
-    rest is for reading: run --on pods draws keys for ssh, sends the objects in this order and starts the
-    launcher last.
+    With --single, it is one Pod for kubectl that runs COMMAND once: training on one node, without MPI.
+    Otherwise the output is for reading only: run --on pods generates ssh keys, sends the objects in this
+    order and starts the launcher last.
     """
     show_objects(options.json, single(options) if options.single else several(options))
 

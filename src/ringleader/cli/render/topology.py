@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ringleader.agents.hardware import output
 from ringleader.cli.doctor.stored_facts import read_facts
 from ringleader.cli.options.option_checks import read_input, unwritable, write_text
-from ringleader.cli.output import dumped
+from ringleader.cli.output import JsonOptions, dumped, result_to, show
+from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.port_selection import select_ports
@@ -31,7 +31,7 @@ from ringleader.fabric.topology.matrix import (
 )
 from ringleader.fabric.topology.nic_assignment import assign_nics
 from ringleader.fabric.unread_areas import UnreadError, known
-from ringleader.option_fields import option
+from ringleader.option_fields import group, option
 from ringleader.render import transport_settings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ READ_SECONDS = 60.0
 def facts_from_option() -> Any:
     """Return the field of ``--facts-from FILE``."""
     return option(
-        "A host that ringleader doctor --facts wrote; - reads standard input. [default: this host]",
+        "Facts of another host, written by ringleader doctor --facts (-: stdin). [default: this host]",
         OPTION_NAME,
         metavar="FILE",
     )
@@ -66,8 +66,8 @@ def host_facts(path: str | None) -> Iterator[HostFacts]:
 
 def _facts(path: str | None) -> HostFacts:
     if path is None:
-        return read_host(environ=os.environ, seconds=READ_SECONDS)
-
+        with shown_while("reading this host"):
+            return read_host(environ=os.environ, seconds=READ_SECONDS)
     found = read_facts([path], read_input)
     if len(found) > 1:
         hint = f"it holds {', '.join(list(found)[:5])}; doctor -H HOST --facts writes one"
@@ -83,38 +83,36 @@ class EnvOptions:
 
     facts_from: str | None = facts_from_option()
     local_rank: int | None = option(
-        "Also what fits this rank of the host alone: the NIC at its GPU.", metavar="N"
+        "Also print the variables of this one rank of the host: the NIC at its GPU.", metavar="N"
     )
     format: str = option(
-        "Lines for eval, a file for --env-file, the env of a container, or all as JSON.",
+        "Format: lines for eval, a file for --env-file, or the env of a container.",
         default="shell",
-        metavar="|".join(transport_settings.FORMATS),
         choices=tuple(transport_settings.FORMATS),
+        old_choices=("json",),
     )
+    json: JsonOptions = group(JsonOptions)
 
 
 @Command.of("env", EnvOptions)
 def env_command(options: EnvOptions) -> None:
-    """Print the variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
+    """Print variables for NCCL, UCX, libfabric, MPI and Gloo that fit a host, each with its reason.
 
     \b
       eval "$(ringleader render env)"
       ringleader render env --facts-from node7.json --format docker-env > node7.env
 
-    A library that decides better by itself is left alone, and so is what you have set. ringleader run does
-    the same on every host of a job; this is for what others start.
+    No variable is printed where the library's own choice is better or where you have set it. ringleader run
+    sets these variables on every host; this command is for programs that are started in other ways.
     """
     # The facts of another host have that host's environment, and ours says nothing about it.
     user = os.environ if options.facts_from is None else {}
     with host_facts(options.facts_from) as facts:
-        sys.stdout.write(
-            transport_settings.FORMATS[options.format](
-                facts.hostname, recommend(facts, local_rank=options.local_rank, user=user)
-            )
-        )
-
-
-FORMATS = ("text", "json", "svg")
+        found = recommend(facts, local_rank=options.local_rank, user=user)
+        json = replace(options.json, json=options.json.json or options.format == "json")
+        values = transport_settings.settings_values(facts.hostname, found)
+        inputs = [] if options.facts_from is None else [options.facts_from]
+        show(json, values, lambda: transport_settings.FORMATS[options.format](facts.hostname, found), inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +121,9 @@ class TopologyOptions:
 
     facts_from: str | None = facts_from_option()
     format: str = option(
-        "A table, values, or a drawing.", default="text", metavar="text|json|svg", choices=FORMATS
+        "Print a table, or draw.", default="text", choices=("text", "svg"), old_choices=("json",)
     )
+    json: JsonOptions = group(JsonOptions)
     output: str = option(
         "Write it to a file.", "-o", "--output", default="-", metavar="FILE", show_default=False
     )
@@ -133,24 +132,27 @@ class TopologyOptions:
 
 @Command.of("topology", TopologyOptions)
 def command(options: TopologyOptions) -> None:
-    """Print how far the GPUs and NICs of a host are apart, and which NIC each GPU should use.
+    """Print the distances between a host's GPUs and NICs, and the NIC that each GPU should use.
 
     \b
       ringleader render topology
       ringleader render topology --facts-from node7.json --format svg -o node7.svg
 
-    The distances are those of nvidia-smi topo -m, found without it: from PCI paths and NUMA nodes.
+    Distances are those of nvidia-smi topo -m, computed from PCI paths and NUMA nodes.
     """
     faults = [*options.faults, *unwritable("--output", options.output)]
     refuse(faults)
     with host_facts(options.facts_from) as facts:
         matrix, otherwise = matrix_of(facts, is_here=options.facts_from is None)
-        if options.format == "svg":
-            text = machine_drawing(facts)
-        elif options.format == "json":
-            text = dumped(topology_values(facts, matrix, otherwise))
+        values = topology_values(facts, matrix, otherwise)
+        if options.json.json or options.format == "json":
+            text = dumped(values)
         else:
-            text = topology_text(facts, matrix, otherwise)
+            text = (
+                machine_drawing(facts) if options.format == "svg" else topology_text(facts, matrix, otherwise)
+            )
+    with result_to(options.json, [] if options.facts_from is None else [options.facts_from]) as result:
+        result.write(values)
     write_text(options.output, text)
 
 

@@ -1,4 +1,4 @@
-"""``ringleader run``: options become a job, the job is launched, and a person is told how it went."""
+"""``ringleader run``: options become a job, the job is launched, and its outcome is reported."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ringleader.launch.elastic_history import ElasticHistory
     from ringleader.launch.outcome import Outcome, RankEnd
     from ringleader.launch.rank_output import Label
+    from ringleader.metrics import Sample
 
 FORMAT = 1
 """Grows when a reader must change."""
@@ -90,7 +91,22 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "first_failure": None if failure is None else _end(failure),
         **({} if outcome.elastic is None else {"elastic": _history(outcome.elastic)}),
         "consistency": [{k: v for k, v in one.items() if k != "kind"} for one in outcome.differences],
+        "hang": None if outcome.hang is None else document(outcome.hang),
+        "stragglers": [vars(one) for one in outcome.stragglers],
+        "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+    }
+
+
+def rate_json(rate: Sample) -> dict[str, Any]:
+    """Return a job's rate: per second over all ranks, and what is counted."""
+    return {
+        "rate": rate.rate,
+        "unit": "steps" if rate.source == "steps" else "samples",
+        "step_seconds": rate.step_seconds,
+        "slowest_rate": rate.slowest_rate,
+        "seconds": rate.seconds,
+        "ranks": rate.heard,
     }
 
 
@@ -125,13 +141,13 @@ class RunOptions:
     job: Job = group(Job)
     ranks: RankOptions = group(RankOptions)
     show_ranks: frozenset[int] | None = option(
-        "Show the output of these ranks only; failures of others are still explained.",
+        "Show only the output of these ranks, but explain all failures.",
         old=("--rank-filter",),
         metavar="0,3|0-3",
         read=read_ranks,
         after="quiet",
     )
-    dry_run: bool = flag("Look at the hosts, then print what would be executed and stop.", after="workdir")
+    dry_run: bool = flag("Probe the hosts, print what would run, and stop.", after="workdir")
     json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
     kubernetes: KubernetesOptions = group(KubernetesOptions)
@@ -150,16 +166,15 @@ class RunCommand(Command[RunOptions]):
         """Yield the everyday options, or those of a cluster, or all."""
         every = self.get_params(ctx)
         on_cluster = [one for one in every if is_for_clusters(one.name or "")]
+        elsewhere = [one for one in every if one not in on_cluster]
+        is_there = bool(set(ctx.meta.get("ringleader.on", ())) & set(PLACES))
+        if is_there and not is_full_help(ctx):
+            elsewhere = [one for one in elsewhere if not means_nothing(one)]
+        yield from self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx))
         if is_full_help(ctx):
-            yield "Options", [one for one in every if self.is_everyday(one)]
-            rest = [one for one in every if not self.is_everyday(one) and one not in on_cluster]
-            yield "More options", rest
             yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
-        elif set(ctx.meta["ringleader.on"]) & set(PLACES):
-            yield "Options", [one for one in every if one not in on_cluster and not means_nothing(one)]
+        elif is_there:
             yield "Options on Kubernetes", on_cluster
-        else:
-            yield "Options", [one for one in every if self.is_everyday(one)]
 
 
 @RunCommand.of(
@@ -169,14 +184,14 @@ class RunCommand(Command[RunOptions]):
     overridden=overridden,
     everyday=(
         "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout "
-        "dry_run json json_file show_ranks"
+        "dry_run json json_file show_ranks min_np max_np host_discovery_script"
     ),
     no_args_is_help=True,
 )
 def command(options: RunOptions) -> int:
-    """Start COMMAND on many ranks: here, on hosts over ssh, in a lab, or on Kubernetes.
+    """Run COMMAND on many ranks: here, over ssh, in a lab, or on Kubernetes.
 
-    Everything after the first word that is not an option belongs to COMMAND, its own options included.
+    Everything from the first word that is not an option belongs to COMMAND, including its options.
 
     \b
       ringleader run -n 2 python train.py --lr 0.1
@@ -184,7 +199,7 @@ def command(options: RunOptions) -> int:
       ringleader run --hostfile hosts.txt --dry-run python train.py
       ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
-    Without hosts an allocation of Slurm, PBS or LSF is used if run inside one, else this machine.
+    Without hosts, a surrounding Slurm, PBS or LSF allocation is used, else this machine.
     """
     on = options.hosts.on
     context = click.get_current_context()
@@ -327,6 +342,7 @@ def run_job(
     except RingleaderError:
         listener.finish(None)
         raise
+    outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
     listener.finish(outcome)
     return outcome
 
@@ -339,7 +355,7 @@ def find_lab(name: str | None) -> Lab:
 
 
 def check_ssh_files(job: Job) -> None:
-    """Raise RequestError for a configuration or a key of ssh that is not there, whether it is used or not."""
+    """Raise RequestError for an ssh configuration or key that does not exist, whether it is used or not."""
     if job.ssh.config is not None or job.ssh.identity is not None:
         from ringleader.launch.ssh.connections import check_files
 

@@ -28,7 +28,7 @@ TOKEN = "SECRET"
 def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     """Return the text of what a launch would do. Hosts are looked at as for a launch, nothing is started.
 
-    ``listener`` is told how far that has come. Raises what a launch would raise until then: RequestError,
+    ``listener`` is informed about the progress. Raises what a launch would raise until then: RequestError,
     ProbeError, RefusedError, StoppedError.
     """
     if job.elastic is not None:

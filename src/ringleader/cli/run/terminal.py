@@ -6,11 +6,18 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_output import Label, Outlet, PrefixedLines, StandardStreams
+
+if TYPE_CHECKING:
+    from ringleader.bench.scale.meter import Meter
+    from ringleader.metrics import Sample
+
+LEAST_SECONDS = 5.0
+"""Training of which a rate is worth a line."""
 
 
 class Terminal:
@@ -43,6 +50,7 @@ class Terminal:
         self._progress = ProgressLine(is_tty=is_tty, write=self._write, clock=clock)
         self._quiet, self._shown, self._transport = quiet, shown, transport
         self._outlets = outlets
+        self._meter: Meter | None = None
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Show a rank's line."""
@@ -60,14 +68,28 @@ class Terminal:
         return self._outlets.waiting if self._outlets is not None else 0
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
-        """Ignore what ranks report: it is for those who measure."""
+        """Measure the job by what ranks report."""
+        if message.get("kind") in ("progress", "steps"):
+            if self._meter is None:
+                from ringleader.bench.scale.meter import Meter
+                from ringleader.bench.scale.rates import WARMUP
+
+                self._meter = Meter(ranks=1, warmup=WARMUP, now=time.monotonic, warn=self.warning)
+            self._meter.report(rank, message)
+
+    def rate(self, ranks: int) -> Sample | None:
+        """Return how fast the job of so many ranks trained; ``None``: they reported too little for that."""
+        if self._meter is None:
+            return None
+        self._meter.ranks = ranks
+        return self._meter.sample()
 
     def progress(self, text: str) -> None:
         """Show how far the start has come, on a line that the next text overwrites."""
         self._progress.show(text)
 
     def warning(self, text: str) -> None:
-        """Show something the user should know although the job goes on."""
+        """Show something the user should know although the job continues."""
         self._progress.clear()
         self._lines.finish()
         self._write(f"ringleader: {text}\n")
@@ -84,11 +106,14 @@ class Terminal:
             self.warning(text)
         if outcome is not None and outcome.exit_code and not self._is_unread(outcome):
             self._write(last_words(outcome) + "\n")
-        elif outcome is not None and outcome.proof is not None and self._transport:
-            from ringleader.fabric.transport_proof.proof import lines
+        elif outcome is not None and self._transport:
+            if outcome.rate is not None and outcome.rate.seconds >= LEAST_SECONDS:
+                self.warning(rate_text(outcome.rate))
+            if outcome.proof is not None:
+                from ringleader.fabric.transport_proof.proof import lines
 
-            for text in lines(outcome.proof):
-                self.warning(text)
+                for text in lines(outcome.proof):
+                    self.warning(text)
         if self._outlets is not None:
             self._outlets.close()
 
@@ -127,6 +152,15 @@ def terminal(
         label=label,
         transport=transport,
     )
+
+
+def rate_text(rate: Sample) -> str:
+    """Return how fast a job trained, as one line."""
+    step = f"{1000 * rate.step_seconds:.3g} ms" if rate.step_seconds else ""
+    ranks = f"{rate.heard} ranks" if rate.heard > 1 else "1 rank"
+    if rate.source == "steps":
+        return f"trained at {rate.rate / rate.heard:,.3g} steps/s on {ranks} (optimizer steps, {step} each)"
+    return f"trained at {rate.rate:,.1f} samples/s on {ranks}" + (f" ({step} a step)" if step else "")
 
 
 def last_words(outcome: Outcome) -> str:

@@ -20,7 +20,7 @@ from ringleader.cli.options.host_options import overridden
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, with_threads
-from ringleader.cli.terminal_progress import ProgressLine
+from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
 from ringleader.plan.job import Host
@@ -84,9 +84,9 @@ def _print_plan(session: Session) -> None:
 def command(options: ScaleOptions) -> None:
     """Run one job at several sizes: speed-up, efficiency, and what limits them.
 
-    The script tells its rate: with ringleader.progress(samples=n) on every rank after each step, or with the
-    lines of tf_cnn_benchmarks or of Horovod's synthetic benchmark. {ranks} and {hosts} in COMMAND stand for
-    the size's numbers.
+    Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
+    ringleader.progress(samples=n) on every rank after each step, or prints them as tf_cnn_benchmarks does.
+    {ranks} and {hosts} in COMMAND are replaced by the numbers of each size.
 
     \b
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
@@ -119,8 +119,8 @@ def command(options: ScaleOptions) -> None:
 
 
 NOT_ON_A_CLUSTER = (
-    "on Kubernetes no uncoupled ranks are measured, and steps are not split: nothing of ours runs beside the "
-    "ranks; they tell their rate in the job's log"
+    "on Kubernetes, independent ranks are not measured and steps are not split: nothing of ours runs beside "
+    "the ranks; they report their rate in the job's log"
 )
 
 
@@ -181,7 +181,8 @@ def _measure(
             print(f"ringleader: to continue: {words}", file=sys.stderr)
         if kept and kept[-1].measured:
             result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
-            write_reports(kept[-1], directory, page=not options.no_page)
+            with shown_while("writing the reports", line):
+                write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:
                 print(f"page: {directory / 'report.html'}", file=sys.stderr, flush=True)

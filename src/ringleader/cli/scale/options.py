@@ -41,49 +41,52 @@ class ScaleOptions:
     """The options, as they were written."""
 
     grid: str | None = option(
-        "Sizes, hosts x slots. [default: doubling, up to all slots]", metavar="1x1,1x2,2x2"
+        "Sizes to run, as hosts x slots. [default: doubling, up to all slots]", metavar="1x1,1x2,2x2"
     )
     repeats: int = option("Repetitions of each size.", default=3, metavar="N")
     budget: float | None = option(
-        "Add repetitions for up to SECONDS, until 95 % intervals are at most 10 % wide.",
+        "Add repetitions for up to SECONDS, until 95% intervals are at most 10% wide.",
         metavar="SECONDS",
         unit="seconds",
     )
     warmup: float = option(
-        "Part of the training time left out at its beginning.",
+        "Fraction of the training time to ignore at its beginning.",
         default=WARMUP,
-        metavar="PART",
+        metavar="FRACTION",
         unreadable="is not a number",
         hint="write a part of one, for example 0.2",
     )
-    strong: bool = flag("Strong scaling: the global batch stays the same.")
+    strong: bool = flag("Strong scaling: keep the global batch constant.")
     global_batch: int | None = option(
-        "With --strong: samples of a step over all ranks; {batch} in COMMAND is a rank's share.", metavar="N"
+        "With --strong: samples per step over all ranks; {batch} in COMMAND becomes a rank's share.",
+        metavar="N",
     )
     baseline: str | None = option(
-        "Size that the others are measured against. [default: 1x1, one rank]", metavar="HxS"
+        "Size with which the others are compared. [default: 1x1, one rank]", metavar="HxS"
     )
     resume: str | None = option(
-        "Go on with the run in DIR or of --name; --grid adds sizes, --repeats repetitions.",
+        "Continue the run in DIR, or that of --name; --grid adds sizes, --repeats repetitions.",
         is_flag=False,
         flag_value="",
         metavar="[DIR]",
     )
-    name: str | None = option("Name of the run. [default: script and time]", metavar="NAME")
+    name: str | None = option("Name of the run. [default: the script's name and the time]", metavar="NAME")
     output: str = option(
-        "Directory the run's own is put in.", "-o", "--output", default="runs", metavar="DIR"
+        "Directory in which the run's directory is created.", "-o", "--output", default="runs", metavar="DIR"
     )
-    no_uncoupled: bool = flag("Leave out the runs of as many ranks that exchange nothing.")
+    no_uncoupled: bool = flag(
+        "Do not run independent ranks (as many ranks that exchange nothing) for comparison."
+    )
     in_step: str | None = option(
-        "Sizes at which to run also ranks that meet once a step and exchange nothing. "
-        "[default: largest; none with --no-uncoupled]",
+        "Sizes at which to also run barrier-only ranks, which synchronize once per step and exchange "
+        "nothing. [default: largest; none with --no-uncoupled]",
         choices=IN_STEP_CHOICES,
     )
-    no_page: bool = flag("Make no HTML page (needs no ringleader[report]).")
-    replace: bool = flag("Write over a run of the same name.", *REPLACE)
+    no_page: bool = flag("Do not write the HTML page, which needs ringleader[report].")
+    replace: bool = flag("Overwrite a run of the same name.", **REPLACE)
     json: JsonOptions = group(JsonOptions)
-    dry_run: bool = flag("Print the runs in their order and stop.")
-    sizes: bool = flag("Print the sizes that the hosts there take and stop.")
+    dry_run: bool = flag("Print the runs in their order, and stop.")
+    sizes: bool = flag("Print the sizes that the hosts allow, and stop.")
     hosts: HostOptions = group(HostOptions, changed={"on": ON})
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")

@@ -128,7 +128,7 @@ def _disagreeing(
         else:
             same = old == new
         if name not in _MAY_DIFFER | set(wrong) and not same:
-            what = f"the run was measured with {_shown(old)}; it cannot go on with {_shown(new)}"
+            what = f"the run was measured with {_shown(old)}; it cannot continue with {_shown(new)}"
             hint = "leave it out, or begin a new run with another --name"
             found.append(Fault(where=spelling(parameter), what=what, hint=hint))
     return found
@@ -269,7 +269,7 @@ def changed_request(stored: Run, asked: ScaleRequest, *, lab: bool, same_hosts: 
     ]
     is_same_call = not {"COMMAND", "working directory"} & {fault.where for fault in found}
     if is_same_call and before.script_digest not in ("", now.script_digest):
-        what = f"{before.script} has changed since" if now.script_digest else "is not there any more"
+        what = f"{before.script} has changed since" if now.script_digest else "does not exist any more"
         found.append(Fault(where=before.script, what=what, hint=_ANEW))
     if run.repeats < stored.repeats:
         what = f"{run.repeats} repetitions; the run has {stored.repeats} already"

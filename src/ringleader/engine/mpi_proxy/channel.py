@@ -1,6 +1,6 @@
 """A rank's channel to its MPI proxy: requests handed over, tested and waited for, and the memory of them.
 
-Shared memory of a generation comes from the host agent, by name. An operand that lies in it is described to
+Shared memory of a generation comes from the host agent, by name. An operand that is in it is described to
 the proxy by number and offset; any other is copied to a staging block first, and back where it is written.
 Nothing waits here without looking whether the generation is over: a wait then ends with an error that names
 who ended. `request_ring` has the layout of what both see, `proxy_communicator` the calls.
@@ -341,7 +341,7 @@ class Channel:
     # memory
 
     def open_memory(self, key: str, part_bytes: int, parts: int) -> SharedMemory:
-        """Return memory of this name with so many parts; all who ask for it ask for the same."""
+        """Return memory of this name with this many parts; all who ask for it ask for the same."""
         nbytes = page_rounded(part_bytes) * parts
         try:
             fd, _ = self._connection.segment(self.generation, key, nbytes)
@@ -409,7 +409,7 @@ class Channel:
 
 
 def _is_read(call: Call, source: Any, target: Any, listed: Sequence[int]) -> bool:
-    """Return whether what lies in the target of a call counts."""
+    """Return whether what is in the target of a call counts."""
     if call is Call.ALLGATHERV:  # what lies between the parts stays as it is
         return sum(listed[: len(listed) // 2]) < memoryview(target).nbytes
     return call is Call.BROADCAST or (call is Call.ALLREDUCE and source is None)

@@ -95,7 +95,7 @@ class Proxy:
         """What MPI is doing."""
         self._descriptors = DescriptorWait([agent.fileno()])
         self._kept: list[Any] = []
-        """What MPI may go on with, as long as it runs, and communicators for which nobody waits any more."""
+        """What MPI may still use while it runs, and communicators for which nobody waits any more."""
         self._busy = time.monotonic()
 
     def serve(self) -> None:
@@ -198,7 +198,7 @@ class Proxy:
                 pending.request.Cancel()
 
     def _end(self) -> None:
-        """Let go of the generation, which all ranks have left; keep what MPI may go on with.
+        """Let go of the generation, which all ranks have left; keep what MPI may continue with.
 
         Its communicators are never freed: a late message for one that was freed could be taken for one of
         another that has its number.

@@ -27,7 +27,7 @@ SLOT_BYTES = 64
 DATA_START = HEADER_BYTES + SLOTS * (RECORD_BYTES + SLOT_BYTES)
 """Where the data begin."""
 HEAD, TAIL, ASLEEP, COMPLETED, WAITING, ERROR_BYTES = 0, 8, 16, 24, 32, 40
-"""Words of the header by number, each in a cache line of its own: requests made and taken, whether the proxy
+"""Words of the header by number, each in its own cache line: requests made and taken, whether the proxy
 sleeps; requests done, whether the rank sleeps; the length of the last error."""
 _ERROR_START, _ERROR_END = 2048, HEADER_BYTES
 _RECORD = struct.Struct("=16q")
@@ -224,7 +224,7 @@ class BlockAllocator:
         self._used: dict[int, int] = {}
 
     def take(self, nbytes: int) -> int | None:
-        """Return the offset of a block of so many bytes, None where none is free."""
+        """Return the offset of a block of this many bytes, None where none is free."""
         room = max(ALIGNMENT, -(-nbytes // ALIGNMENT) * ALIGNMENT)
         for at, (start, stop) in enumerate(self._free):
             if stop - start >= room:

@@ -2,7 +2,7 @@
 
 Two vectors a and b become (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b: their sum where they are orthogonal,
 their mean where they are equal (Maleki et al., Scaling Distributed Training with Adaptive Summation, 2021).
-More vectors are combined in a tree: neighbours first, then pairs of neighbours, and so on.
+More vectors are combined in a tree: neighbors first, then pairs of neighbors, and so on.
 
 Ranks go up the tree by halving what they hold: at each level a rank gives half of its piece to its partner,
 so that a group of ranks holds every element of the group's two vectors once. Dot products of pieces add up
@@ -20,7 +20,7 @@ from ringleader.engine.transports.transport import memory_of
 
 
 def power_of_two(size: int) -> bool:
-    """Return whether so many ranks make a full tree."""
+    """Return whether this many ranks make a full tree."""
     return size > 0 and size & (size - 1) == 0
 
 

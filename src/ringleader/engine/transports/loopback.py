@@ -42,7 +42,7 @@ class LoopbackTransport(Transport):
                     kernels.scale(work.out, factor)
 
     def _copy_rows(self, work: Work, row: tuple[int, ...], start: int, rows: int, times: int) -> None:
-        """Make ``work.out`` of some rows of the input, so many times one after the other."""
+        """Make ``work.out`` of some rows of the input, this many times one after the other."""
         kernels = self._kernels
         work.out = kernels.empty((rows * times, *row), work.signature.dtype)
         first, count = start * math.prod(row), rows * math.prod(row)
@@ -58,10 +58,10 @@ class LoopbackTransport(Transport):
 class UncoupledTransport(LoopbackTransport):
     """Ranks that keep their number and exchange nothing: results have the right shape and local values.
 
-    Only broadcasts do not come here: uncoupled ranks, too, go on with what another one has read (see
+    Only broadcasts do not come here: independent ranks, too, continue with what another one has read (see
     `Group.broadcaster`). A job in this mode costs what sharing the machine costs; the difference to the real
-    job is the exchange. Ranks in step meet at the engine's barrier first, so that of an exchange nothing but
-    the meeting is left.
+    job is the exchange. Barrier-only ranks synchronize at the engine's barrier first, so that of an exchange
+    nothing but the meeting is left.
     """
 
     name = "uncoupled"

@@ -4,7 +4,7 @@ While the results of one piece travel, so do the values of those behind it, and 
 a line is idle in neither direction, as long as enough of them are under way. How long pieces are, and how
 many are under way, follows from the line, which is measured once per group.
 
-All ranks measure at once, each with its neighbours among the ranks that have its local rank, so the rate is a
+All ranks measure at once, each with its neighbors among the ranks that have its local rank, so the rate is a
 rank's share of its host's line while all of them send and receive.
 """
 
@@ -22,19 +22,19 @@ from ringleader.engine.reduction_kernels import Array
 
 Requests = Sequence[Any]
 STEPS = 2
-"""Steps that an array has at most: its values go out, its results come back."""
+"""Steps that an array has at most: its values go out, its results return."""
 FIRST_BYTES = 256 << 10
 LAST_BYTES = 1 << 20
 """No longer message is sent: network interfaces count these bytes, and they are to be few beside those of
 the reduction. A rate that would need a longer one asks for the longest pieces."""
 LONG_ENOUGH_SECONDS = 0.008
-"""A message that takes so long tells the rate: a network may let a few milliseconds' worth pass at once."""
+"""A message that takes this long tells the rate: a network may let a few milliseconds' worth pass at once."""
 ROUND_TRIPS = 5
 PIECE_SECONDS = 0.016
 """How long a piece is to travel: long enough that what each message costs the processors does not count, and
 that the line has work while ranks wait for a processor; short enough that long arrays have many pieces."""
 LATENCIES = 8
-"""What is under way at a time is to travel at least so many latencies: a step of a piece has three, as MPI
+"""What is under way at a time is to travel at least this many latencies: a step of a piece has three, as MPI
 offers a long message before it sends it, and the peer's answer waits behind what that one sends."""
 LEAST_PIECE, MOST_PIECE = 128 << 10, 4 << 20
 MOST_DEPTH = 8
@@ -138,7 +138,7 @@ class Pipeline:
     ) -> None:
         """``finish`` waits for requests; ``abandon`` is given those that nobody waits for after an error.
 
-        ``depth``: a step is waited for when so many further arrays have begun, at least 1.
+        ``depth``: a step is waited for when this many further arrays have begun, at least 1.
         """
         self._finish, self._abandon, self._depth = finish, abandon, depth
         self._under_way: deque[_UnderWay] = deque()

@@ -30,7 +30,7 @@ class Region:
     device: str = "cpu"
     """Where it lies, in the framework's words."""
     values: Array | None = None
-    """This rank's values in an element type of their own, as many: see `Transport.converts`."""
+    """This rank's values in their own element type, as many: see `Transport.converts`."""
     segment: Segment | None = None
     """The shared memory underneath, None for memory of this rank alone."""
     location: int = 0
@@ -48,7 +48,7 @@ class Region:
     this rank's part into its own memory."""
     publish: Callable[[], None] | None = None
     """Of memory divided on one host: copies this rank's part into everybody's memory. The caller knows that
-    nobody uses the memory now, and has all ranks meet afterwards."""
+    nobody uses the memory now, and has all ranks synchronize afterwards."""
 
 
 Bound = tuple[Callable[[], int], Callable[[int], None]]
@@ -104,7 +104,8 @@ class Transport:
     _kernels: Kernels
 
     def stage(self, work: Work) -> int:
-        """Lay this rank's data out for the others before the ranks meet; return how, 0 where it was not.
+        """Lay this rank's data out for the others before the ranks synchronize; return how, 0 where it was
+        not.
 
         Called for at most one work, right before a barrier, at which all ranks see whether they did the same.
         What was laid out may turn out not to be wanted.
@@ -124,7 +125,7 @@ class Transport:
         return Region(dtype=dtype, count=count, mine=self._kernels.empty((count,), dtype))
 
     def cut(self, region: Region, start: int, count: int) -> Region:
-        """Return ``count`` elements of a registered region, from ``start`` on, as a region of its own.
+        """Return ``count`` elements of a registered region, from ``start`` on, as its own region.
 
         Nothing is allocated or copied. ``start`` is at a multiple of 64 bytes.
         """
@@ -146,11 +147,11 @@ class Transport:
         return None
 
     def publish(self, region: Region) -> None:
-        """Bring everybody's part of memory divided between hosts to all ranks, which meet afterwards."""
+        """Bring everybody's part of memory divided between hosts to all ranks; they synchronize then."""
         raise NotImplementedError
 
     def close(self, *, together: bool) -> None:
-        """Let go of memory. Without ``together`` the peers are not there to do it with, and it is left."""
+        """Let go of memory. Without ``together`` there are no peers to do it with, and it is kept."""
 
 
 def memory_of(kernels: Kernels, array: Array, dtype: str) -> memoryview:

@@ -8,15 +8,15 @@ of each host reduce one each, and every host still sends and receives every elem
 Long arrays of the script go in a stream of segments through shared memory, as staging buffers would make
 every piece wait for its way over the network. A segment has a slice for each local rank, and a slice is what
 travels between hosts as one piece. Every rank copies the other ranks' slices of a segment into its shared
-memory; the ranks of the host meet; each sums its own slice, which then travels while the next segments are
-copied in and the results of earlier ones are copied out. So neither the copies nor the sums leave the line
-idle. Gradients that have another element type on the wire go so too: these copies convert, a segment's values
-right before it travels, and results when they are there.
+memory; the ranks of the host synchronize; each sums its own slice, which then travels while the next segments
+are copied in and the results of earlier ones are copied out. So neither the copies nor the sums leave the
+line idle. Gradients that have another element type on the wire go so too: these copies convert, a segment's
+values right before it travels, and results when they are there.
 
 `MpiReducer.reduce_stream` has finished a piece before it asks for the one `arrays_behind` after it. So when
-the ranks meet for a segment, the one that came so many before it is done on all of them. It is copied out
-then, and its memory is used again after one more meeting. Memory as long as the array has a place for each
-segment.
+the ranks synchronize for a segment, the one that came this many before it is done on all of them. It is
+copied out then, and its memory is used again after one more barrier. Memory as long as the array has a place
+for each segment.
 
 Divided memory: each local rank works for its peers on the other hosts. Of the parts that these own, it sums
 what the ranks of its host have, and sends each owner the sum. Back, it receives their parts and writes them
@@ -46,7 +46,7 @@ _Steps = Callable[[int], Iterator[Requests]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BetweenHosts:
-    """Exchanges registered memory and long arrays. All ranks do so together, when they have met."""
+    """Exchanges registered memory and long arrays. All ranks do so together, when they have synchronized."""
 
     kernels: Kernels
     flags: SharedFlags
@@ -103,7 +103,7 @@ class BetweenHosts:
     # divided memory
 
     def _reduce_parts(self, region: Region, own: tuple[int, int], op: ReduceOp, factor: float) -> None:
-        """Leave the reduction in this rank's part of its memory; what lies in other parts is undefined."""
+        """Leave the reduction in this rank's part of its memory; what is in other parts is undefined."""
         kernels, cross = self.kernels, self.cross
 
         def steps(start: int) -> Iterator[Requests]:
@@ -120,7 +120,7 @@ class BetweenHosts:
         self._run_parts(region, own, steps)
 
     def publish(self, region: Region) -> None:
-        """Bring everybody's part into the memory of all ranks. They meet afterwards."""
+        """Bring everybody's part into the memory of all ranks. They synchronize afterwards."""
         kernels, me, own = self.kernels, self.registered.me, region.span
         assert own is not None
         self.enter(CROSS_ALLREDUCE)
@@ -159,7 +159,7 @@ class BetweenHosts:
 
 
 class Stream:
-    """An array's way between hosts: how it is cut into segments, where these lie in shared memory."""
+    """An array's way between hosts: how it is cut into segments, where these are in shared memory."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Stream:
         self._hosts.flags.barrier()
 
     def _slice(self, number: int, rank: int) -> slice:
-        """Return where a rank's slice of a segment lies in the array."""
+        """Return where a rank's slice of a segment is in the array."""
         first = number * self._piece * self._slices
         left = min(self._count - first, self._piece * self._slices)
         length = -(-left // (self._line * self._slices)) * self._line
@@ -249,7 +249,7 @@ class Stream:
             yield total
 
     def _share(self, number: int) -> None:
-        """Copy the others' slices of a segment in, meet the ranks of the host, copy out what is done."""
+        """Copy in the others' slices of a segment, synchronize on the host, copy out what is done."""
         kernels = self._kernels
         for rank in self._others:
             mine = self._memory(number, owner=self._me, rank=rank)

@@ -6,10 +6,10 @@ barrier that all ranks have passed since.
 *Long buffers*: three of each rank, used in turn, for one piece of a long array each. A buffer has a section
 for every local rank: in section ``j`` lies what rank ``j`` is to reduce. Three, because at one time the
 values of a piece are laid out, those of the piece before are reduced, and the results of the one before that
-are read. The turn goes on from one array to the next: a rank lays out a new array's values while its peers
+are read. The turn continues from one array to the next: a rank lays out a new array's values while its peers
 still read the last results of the one before.
 
-Arrays that lie in registered memory already are reduced there: see `registered_memory`.
+Arrays that are in registered memory already are reduced there: see `registered_memory`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Its arguments are the array, its element type, the operation and the factor.
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Layout:
-    """Where the slices of a piece lie in a long buffer, as one rank sees them."""
+    """Where the slices of a piece are in a long buffer, as one rank sees them."""
 
     start: int
     """First element of the slice that this rank reduces."""
@@ -80,7 +80,7 @@ class StagingBuffers:
         registered: RegisteredMemory,
         traffic: GroupTraffic,
     ) -> None:
-        """Take the memory, where the ranks of the host meet, and what counts the bytes."""
+        """Take the memory, where the ranks of the host synchronize, and what counts the bytes."""
         self._kernels = kernels
         self._parts = segment.parts
         self.flags, self.registered, self.traffic = flags, registered, traffic
@@ -219,7 +219,7 @@ class StagedReduction(Reduction):
 class OneShot(StagedReduction):
     """A short array reduced in one step: every local rank lays it out, they meet, and each reduces all.
 
-    Two buffers of each rank are used in turn, so that the one meeting is enough.
+    Two buffers of each rank are used in turn, so that the one barrier is enough.
     """
 
     def __init__(
@@ -282,8 +282,8 @@ class TwoShot(StagedReduction):
     """A long array reduced in two steps: each local rank reduces one slice, the others take it from there.
 
     The array goes in pieces. A rank lays out the slices of the others, reduces its own slice in the memory of
-    the first of them, and takes the others' results out. The three go on at once for three pieces that follow
-    each other, so that one barrier per piece is enough.
+    the first of them, and takes the others' results out. The three run at the same time for three pieces that
+    follow each other, so that one barrier per piece is enough.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ Rates = Mapping[tuple[str, str], float]
 """(source, target) → bits per second; pairs that were not measured are left out."""
 
 SLOW = 0.7
-"""Below this part of what most hosts reach a rate is slow. Ours: with noise of ±15 % none of equal links is
+"""Below this part of what most hosts reach a rate is slow. Ours: with noise of ±15% none of equal links is
 (0.85 / 1.15 = 0.74)."""
 GOOD = 0.8
 """A host whose best rate in a direction is this part of what most hosts reach is known to be good in it.
@@ -31,7 +31,7 @@ FAR_SLOWER = 0.2
 CLEARED = 0.5
 """A partner that reaches this part of what most hosts reach is not why a rate is ``FAR_SLOWER``. Ours."""
 SCATTER = 0.25
-"""More slow pairs than this part of all, without a pattern, are told as scatter, not one by one. Ours."""
+"""More slow pairs than this part of all, without a pattern, are reported as scatter, not one by one. Ours."""
 
 
 WHOLE_CUT = 0.9
@@ -105,7 +105,7 @@ class Isolation:
     """``pairs`` are too many to be faults of single links, and have no pattern."""
     split: tuple[tuple[str, Direction], ...] = ()
     """Hosts that are slow with everybody, but make up half of the directions or more: what is the exception
-    cannot be told."""
+    cannot be determined."""
 
     @property
     def quiet(self) -> bool:
@@ -238,7 +238,7 @@ _OPPOSITE = {Direction.INTO: Direction.OUT_OF, Direction.OUT_OF: Direction.INTO}
 def _far_slower_hosts(table: _Table) -> tuple[SlowHost, ...]:
     """Return hosts far slower with everybody than all of their partners are with others.
 
-    They are told first: beside them a partner that is a little slow, by noise or by a fault of its own, would
+    They are reported first: beside them a partner that is a little slow, by noise or by its own fault, would
     not count as known to be good, and be blamed for the rate between the two.
     """
     found = []
@@ -307,7 +307,7 @@ def slow_trunks(
     """Return the cuts between groups whose hosts are fast among themselves.
 
     ``rates``: those that no slow host explains, ``slow``: those of them that are slow. Groups are the
-    connected parts of the graph of fast pairs. A single host is no group: that would be its own link, or
+    connected parts of the graph of fast pairs. A single host is not a group: that would be its own link, or
     single pairs.
     """
     fast = {frozenset(pair) for pair in rates} - {frozenset(pair) for pair in slow}

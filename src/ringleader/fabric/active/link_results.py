@@ -28,7 +28,7 @@ FAR = 0.5
 """Below this part of the median of the hosts' best rates a host or a pair fails;
 above, it is a warning. Ours."""
 LATENCY_RATIO, LATENCY_FAR = 3.0, 10.0
-"""A latency of so many times the median of the hosts' lowest is a warning, or a failure. Ours."""
+"""A latency of this many times the median of the hosts' lowest is a warning, or a failure. Ours."""
 MOST = 8
 """Names in a sentence."""
 MESSAGES = "MPI messages"
@@ -52,7 +52,7 @@ def link_results(rates: Rates) -> list[CheckResult]:
 def _hosts(rates: Rates, found: Isolation) -> Iterable[CheckResult]:
     names = {host for pair in rates for host in pair}
     if len(names) < 3:
-        yield skipped("a slow host cannot be told from its partner with fewer than 3 hosts")
+        yield skipped("a slow host cannot be distinguished from its partner with fewer than 3 hosts")
         return
     for one in found.hosts:
         yield _slow_host(one, rates, found)
@@ -294,7 +294,7 @@ def pair_matrix(hosts: Sequence[str], rates: Rates, program: str = MESSAGES) -> 
     lines = [
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
     ]
-    notes = [f"{unit}, {program}; * below {100 * SLOW:.0f} % of {three_digits(reference / scale)}"]
+    notes = [f"{unit}, {program}; * below {100 * SLOW:.0f}% of {three_digits(reference / scale)}"]
     if more := len(hosts) - len(names):
         notes.append(f"{more} more hosts are left out here, not in the JSON")
     return "\n".join([*lines, "; ".join(notes)]) + "\n"
@@ -305,7 +305,7 @@ def pair_matrix(hosts: Sequence[str], rates: Rates, program: str = MESSAGES) -> 
 
 def _expected(found: Isolation) -> str:
     least, median = bit_rate(SLOW * found.reference), bit_rate(found.reference)
-    return f"at least {least}: {100 * SLOW:.0f} % of {median}, the median of the hosts' best rates"
+    return f"at least {least}: {100 * SLOW:.0f}% of {median}, the median of the hosts' best rates"
 
 
 def _told(rate: float, found: Isolation) -> Callable[..., CheckResult]:

@@ -20,7 +20,7 @@ from ringleader.fabric.versions import version_of
 from ringleader.fabric.wires import Wire
 
 Hosts = Mapping[str, HostFacts]
-OWN_ADDRESS = "give each host an address of its own; look whether one is a clone of the other"
+OWN_ADDRESS = "give each host its own address; look whether one is a clone of the other"
 CLOCK_WARNS, CLOCK_FAILS = 1.0, 60.0
 """Seconds; ours. A second mixes up the lines of logs; a minute refuses certificates that were just issued."""
 

@@ -28,7 +28,7 @@ class Condition:
     """What a host must have before a check has anything to judge: an RDMA device, a GPU."""
 
     id: str
-    """Stands in the results for all checks that are skipped because of it: ``rdma``."""
+    """Represents in the results all checks that are skipped because of it: ``rdma``."""
     holds: Callable[[HostFacts], object]
     otherwise: str
     """The reason of the skip: ``no RDMA device here``."""

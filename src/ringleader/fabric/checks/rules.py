@@ -25,7 +25,7 @@ ONE_READING = "one reading does not tell: use --active, or --since with facts th
 DAY = 86400.0
 
 Counted = tuple[str, Mapping[str, int], Mapping[str, int] | None]
-"""Subject, what it has counted, and what it had counted at an earlier reading; ``None``: it was not there."""
+"""Subject, what it has counted, and what it had counted at an earlier reading; ``None``: it did not exist."""
 
 
 @rule("counters")

@@ -33,7 +33,7 @@ DEBUGGING = (
 )
 """Variables of NCCL's documentation, section Debugging, that switch a transport off or slow every call down.
 
-Left out: those with a check of their own, and those that the images and machines of clouds set on purpose
+Left out: those with their own check, and those that the images and machines of clouds set on purpose
 (NCCL_ALGO, NCCL_PROTO, NCCL_BUFFSIZE, NCCL_NTHREADS, NCCL_P2P_LEVEL, NCCL_NVLS_ENABLE, NCCL_PXN_DISABLE, the
 numbers of channels).
 """
@@ -268,7 +268,7 @@ def fi_provider(facts: HostFacts) -> CheckResult:
 def fork(facts: HostFacts) -> CheckResult:
     version = version_of(facts.kernel)
     if any(facts.environment.get(name, "0") != "0" for name in ("FI_EFA_FORK_SAFE", "RDMAV_FORK_SAFE")):
-        return passed("libfabric was told")
+        return passed("libfabric was configured for it")
     if version is None:
         return skipped("the kernel's release is not known")
     if version < (5, 15):

@@ -1,4 +1,4 @@
-"""GPUs by /sys/bus/pci, and what the NVIDIA driver tells of them in /proc; NVML adds to it (``nvml.py``)."""
+"""GPUs by /sys/bus/pci, and what the NVIDIA driver reports in /proc; NVML adds to it (``nvml.py``)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _fabric_manager_version(files: Files) -> str:
 
 
 def _fabric_manager(files: Files) -> str:
-    """Return what can be told of the daemon: its socket, or its process, which a container does not see."""
+    """Return what is known of the daemon: its socket, or its process, which a container does not see."""
     if files.exists(f"{FABRIC_MANAGER}/socket"):
         return "running"
     pid = files.text(f"{FABRIC_MANAGER}/nv-fabricmanager.pid")

@@ -1,4 +1,4 @@
-"""All facts of one host, each area in a thread of its own: one that hangs does not stop the others."""
+"""All facts of one host, each area in its own thread: one that hangs does not stop the others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ringleader.fabric.readers import (
 from ringleader.fabric.readers.sysfs_files import Files
 
 SECONDS = 5.0
-"""What all reading may take; what is not there by then is left out, and named."""
+"""What all reading may take; what does not exist by then is left out, and named."""
 NVML_SILENT = "it did not answer in time"
 AREA_FAULT = "a fault in the reader: "
 """How the reason starts where a reader itself failed."""

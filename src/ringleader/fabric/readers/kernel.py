@@ -162,7 +162,7 @@ def _hypervisor(files: Files) -> str:
 
 
 def read_clock(files: Files) -> Clock:
-    """Return the time, and whether the kernel holds its clock for synchronised (``adjtimex``)."""
+    """Return the time, and whether the kernel holds its clock for synchronized (``adjtimex``)."""
     return Clock(read_at=time.time(), synchronized=None if files.replaced else _synchronized())
 
 
@@ -175,7 +175,7 @@ def _synchronized() -> bool | None:
         state: int = ctypes.CDLL(None).adjtimex(buffer)
     except (OSError, AttributeError):
         return None
-    return None if state < 0 else state != 5  # TIME_ERROR: the clock is not synchronised
+    return None if state < 0 else state != 5  # TIME_ERROR: the clock is not synchronized
 
 
 # --- memory -----------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ PACKAGES = (
     "jinja2", "matplotlib", "pyyaml", "aiohttp", "cryptography", "prometheus-client",
 )  # fmt: skip
 PREFIXES = ("jax-cuda", "jax-rocm", "cupy", "ucx-py", "ucxx", "libucx")
-"""Packages whose names go on with the CUDA version."""
+"""Packages whose names continue with the CUDA version."""
 PROGRAMS = (
     "nvidia-smi", "rocm-smi", "nvidia-fabricmanager", "ib_write_bw", "ib_read_bw", "ib_send_bw",
     "ib_write_lat", "ibv_devices", "ibv_devinfo", "ibstat", "ibping", "iblinkinfo", "perfquery", "rdma",
@@ -118,7 +118,7 @@ def torch_nccl(files: Files, path: Sequence[str], version: str) -> str:
 
 
 def program(files: Files, environ: Mapping[str, str], name: str) -> str:
-    """Return the path of a program, by PATH and then where daemons are; empty: it is not there."""
+    """Return the path of a program, by PATH and then where daemons are; empty: it does not exist."""
     for place in (*environ.get("PATH", os.defpath).split(os.pathsep), *SYSTEM_PATH):
         path = f"{place}/{name}"
         if place.startswith("/") and "\0" not in path and os.access(files.path(path), os.X_OK):

@@ -89,9 +89,9 @@ class Files:
             self._more += 1
 
     def data(self, name: str, *, limit: int = LONGEST, if_applicable: bool = False) -> bytes:
-        """Return what a file holds, at most ``limit`` bytes; nothing where it is not there or not readable.
+        """Return what a file holds, at most ``limit`` bytes; nothing where it is missing or not readable.
 
-        ``if_applicable``: it is no fault that the kernel has no value for it.
+        ``if_applicable``: it is not a fault that the kernel has no value for it.
         """
         fine = NOT_APPLICABLE if if_applicable else ()
         return self._tried(name, lambda path: sysfs.read(path, limit), b"", fine)
@@ -118,7 +118,7 @@ class Files:
         return self.link(name).rpartition("/")[2]
 
     def device_path(self, name: str) -> str:
-        """Return where below /sys/devices an entry of /sys/class or /sys/bus is; empty: not to be told."""
+        """Return where below /sys/devices an entry of /sys/class or /sys/bus is; empty: unknown."""
         found = self.link(name)
         if not found and self.exists(name):
             found = os.path.realpath(self.path(name))
@@ -182,7 +182,7 @@ class Files:
 
 
 def printable(text: str) -> str:
-    """Return a text without what is no UTF-8."""
+    """Return a text without what is not UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -128,7 +128,7 @@ def libfabric_settings(inputs: SettingInputs) -> Settings:
         over_tcp = mpi is not None and mpi.family in OVER_LIBFABRIC
         return _certain_interface(inputs, "FI_TCP_IFACE", "libfabric") if over_tcp else Settings()
     if mpi is not None and mpi.embedded and mpi.family == "MPICH":
-        why = "MPICH's wheel has a libfabric of its own; without EFA's provider in it no rank would start"
+        why = "MPICH's wheel has its own libfabric; without EFA's provider in it no rank would start"
         found = unset("FI_PROVIDER", why)
     else:
         why = "without it libfabric falls back to TCP without a word where EFA does not open"

@@ -160,7 +160,7 @@ def differences(ours: TopologyMatrix, theirs: TopologyMatrix) -> tuple[str, ...]
     """Return where two matrices say something else of one pair: ``GPU0–mlx5_0: PIX here, PXB there``.
 
     Devices are matched by name where they are NICs and by label where they are GPUs. NVLink is not a
-    distance on PCI, so it is no difference.
+    distance on PCI, so it is not a difference.
     """
     known = {_key(one): one.label for one in ours.devices}
     found = []

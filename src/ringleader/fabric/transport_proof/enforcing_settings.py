@@ -22,7 +22,7 @@ def enforcing_settings(requirement: Requirement, facts: HostFacts, user: Mapping
     """Return what makes libraries on a host keep to a requirement; ``user``: what the user has set."""
     if not requirement.between:
         return Settings()
-    # GPUs exchange by NCCL: what the MPI carries for them is no payload.
+    # GPUs exchange by NCCL: what the MPI carries for them is not payload.
     found = _nccl(requirement, facts) if facts.gpus else _mpi(requirement, facts)
     kept = tuple(one for one in found.settings if not {one.variable, *one.rivals} & set(user))
     taken = tuple(
@@ -39,7 +39,7 @@ def _nccl(requirement: Requirement, facts: HostFacts) -> Settings:
     if version is None:
         return Settings()
     if version < NAMES_NETWORK:
-        why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on it can be told not to"
+        why = f"NCCL {shown(version)} falls back to TCP; from 2.10 on this can be switched off"
         return unset("NCCL_NET", why, rdma=False)
     if requirement.between == TCP:
         why, rivals = "tcp is required", ("NCCL_NET_PLUGIN",)

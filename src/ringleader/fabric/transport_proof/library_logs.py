@@ -41,7 +41,7 @@ DEVICES = re.compile(r"NET/IB ?: Using (.{1,4000}?)(?:\[RO\])?\s*(?:; OOB (\S{1,
 ONE_DEVICE = re.compile(r"NET/IB ?: \[\d{1,3}\] ([^\s:]{1,64})(?::uverbs\d{1,4})?:(\d{1,3})/(\w{1,16})")
 """Until 2.3 ``[0] mlx5_0:1/RoCE``; from 2.24 with details ``[0] mlx5_0:uverbs0:1/RoCE provider=Mlx5``."""
 DEVICE = re.compile(r"(?<![\w.-])([A-Za-z_][\w.-]{0,63}):(\d{1,3})(?::-?\d{0,6}){0,3}/(IB|RoCE|\w{1,16})")
-"""``mlx5_0:1/IB``, from 2.30.7 with rail and plane: ``mlx5_0:1:0:0/IB``; fused ports of 2.20 to 2.23 stand in
+"""``mlx5_0:1/IB``, from 2.30.7 with rail and plane: ``mlx5_0:1:0:0/IB``; fused ports of 2.20 to 2.23 are in
 braces."""
 SOCKETS = re.compile(r"NET/(?:Fast)?Socket ?: Using (.{1,1000})")
 INTERFACE = re.compile(r"(?:\[\d{1,3}\])?([\w.@-]{1,64}):[\w.:%\[\]]{1,80}<\d{1,5}>")

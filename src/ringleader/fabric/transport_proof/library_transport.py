@@ -21,7 +21,7 @@ SOCKET_NETWORKS = ("socket", "fastsocket", "fastrak", "tcpx")
 """Beginnings of names of NCCL's networks that speak TCP, in lower case; Google's FasTrak does so from GPU
 memory."""
 MULTI_NODE_NVLINK = "P2P/MNNVL"
-"""NVLink between hosts; which ranks a channel joins is told as the world's communicator numbers them."""
+"""NVLink between hosts; the ranks that a channel joins have the numbers of the world's communicator."""
 VERBS_NETWORKS = ("ib", "gib", "ucx", "sharp", "spectrum")
 OFI_NETWORKS = ("aws libfabric", "libfabric", "ofi", "aws")
 
@@ -137,7 +137,7 @@ def _mpi(host: HostEvidence, places: tuple[str, ...], *, within: bool) -> Librar
     ]
     if wanted:
         # UCX moves large messages over RDMA as soon as a connection has it, whatever else is there; within
-        # a host what lies in its memory over shared memory.
+        # a host what is in its memory over shared memory.
         first = {Wire.SHM} if within else RDMA
         fast = [one for one in wanted if one[1] in first] or wanted
         names = dict.fromkeys(name for name, _ in fast)

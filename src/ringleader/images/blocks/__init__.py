@@ -44,7 +44,7 @@ def conflicts(blocks: Mapping[str, Block], compiled_in: str) -> Iterator[Conflic
         yield from block.unknown_releases()
     compiled = [title for block in blocks.values() for title in block.needs_nvcc(blocks)]
     image = find_cuda_image(compiled_in)
-    bare = find_base(compiled_in) is not None if image is None else image.flavour != "devel"
+    bare = find_base(compiled_in) is not None if image is None else image.flavor != "devel"
     if compiled and bare:
         yield Conflict(
             ("build-base",),

@@ -1,4 +1,4 @@
-"""What blocks fetch besides packages, how it is verified, what is compiled below a prefix of its own. Pure.
+"""What blocks fetch besides packages, how it is verified, what is compiled below its own prefix. Pure.
 
 Projects, their URLs and checksums are rows of ``tables/data/projects.toml``.
 """

@@ -102,14 +102,14 @@ WITH = {
     "torch": "HOROVOD_WITH_PYTORCH",
     "mxnet": "HOROVOD_WITH_MXNET",
 }
-"""Framework → the variable by which Horovod's build is told to compile for it."""
+"""Framework → the variable that makes Horovod's build compile for it."""
 STUBS = "/usr/local/cuda/lib64/stubs"
 """A libcuda.so.1 without a driver behind it: frameworks load it to be asked for their flags."""
 NO_DRIVER = "A machine that builds has no driver: CUDA's stubs stand in while Horovod asks the frameworks."
 BUILD_TOOLS = ("packaging", "setuptools<81", "wheel")
 """What its setup.py imports; the last setuptools with pkg_resources."""
 TELLS_FRAMEWORKS = (0, 13)
-"""The first series that is told which frameworks to compile for; there was only TensorFlow before."""
+"""The first series that has to know which frameworks to compile for; there was only TensorFlow before."""
 OPERATIONS = (0, 20)
 """The first one with one variable for all operations on GPUs, and with CMake."""
 

@@ -45,7 +45,7 @@ class Sshd(Block):
             commands=(
                 shell("rm", "-f", *HOST_KEYS, *(f"{key}.pub" for key in HOST_KEYS)),
                 "mkdir -p /run/sshd",
-                # An account that is locked is refused even with a key; `*` is no password, and not locked.
+                # An account that is locked is refused even with a key; `*` is not a password, and not locked.
                 *((shell("usermod", "--password", "*", "root"),) if account.is_root else ()),
                 write(CONFIG, server(self, account, path)),
                 write(PROFILE, (f"export PATH={path}",)),

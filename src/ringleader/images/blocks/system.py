@@ -52,7 +52,7 @@ class Python(Block):
     """``conda``: Miniforge's, for a version that the base lacks."""
 
     def steps(self, image: ImageContext) -> BlockSteps:
-        """Return an environment of its own: of conda-forge, or of the base's Python.
+        """Return its own environment: of conda-forge, or of the base's Python.
 
         PEP 668: the system's own packages are apt's alone.
         """
@@ -62,7 +62,7 @@ class Python(Block):
         name = "python3" if own else f"python{self.version}"
         made = Run(
             commands=(shell(name, "-m", "venv", VENV),),
-            why="Packages of pip go into an environment of their own, copied whole into the image.",
+            why="Packages of pip go into their own environment, copied whole into the image.",
         )
         return BlockSteps(
             build=StageSteps(apt=(name, f"{name}-venv"), steps=(made, VENV_ON_PATH)),
@@ -134,7 +134,7 @@ EXTRAS = {
     "kubernetes": ("aiohttp>=3.11,<4", "cryptography>=44", "prometheus-client>=0.21,<1", "pyyaml>=6,<7"),
 }
 WHEELS = "/opt/build/"
-"""Where the wheel lies in the build stage while pip reads it."""
+"""Where the wheel is in the build stage while pip reads it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ class Packages(Block):
         return BlockSteps(build=build, runtime=StageSteps(apt=self.apt))
 
     def conflicts(self, blocks: Mapping[str, object], compiled_in: str) -> Iterator[Conflict]:
-        """Yield packages of a conda that is not there."""
+        """Yield packages of a conda that does not exist."""
         if self.conda and getattr(blocks.get("python"), "source", "") != "conda":
             hint = 'write source = "conda" below [python], or take packages of pip'
             yield Conflict(("packages", "conda"), "there is no conda in the image", hint)
@@ -283,14 +283,14 @@ class Account(Block):
             place = (Workdir(path=self.home),)
         if self.is_root:
             return BlockSteps(runtime=StageSteps(last=place))
-        # First of all: files that are copied later may lie in its home.
+        # First of all: files that are copied later may be in its home.
         last = (*place, User(name=self.owner))
         return BlockSteps(runtime=StageSteps(before=(self._made(),), last=last))
 
     def _made(self) -> Run:
         number, home = str(self.uid), self.home
         mine = ("-o", number, "-g", number)
-        # Ubuntu's images have an account of their own, which nobody uses.
+        # Ubuntu's images have their own account, which nobody uses.
         in_the_way = self.uid == UBUNTU_UID or self.name == "ubuntu"
         removed = ("if id ubuntu > /dev/null 2>&1; then userdel --remove ubuntu; fi",) if in_the_way else ()
         return Run(

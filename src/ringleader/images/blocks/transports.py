@@ -132,7 +132,7 @@ class Rdma(Block):
         if self.version and self.user_space == "erdma":
             yield Conflict(("rdma", "version"), "Alibaba's repository has one version", "leave it out")
         if self.user_space == "efa" and "libfabric" in blocks:
-            yield Conflict(("libfabric",), "EFA brings a libfabric of its own", "leave the block out")
+            yield Conflict(("libfabric",), "EFA brings its own libfabric", "leave the block out")
 
 
 def _by_installer(one: Release, install: str) -> tuple[str, ...]:

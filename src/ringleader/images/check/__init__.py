@@ -66,7 +66,7 @@ def clashes(selection: Selection, tables: Tables) -> list[Finding]:
 
 
 def _nearest(selection: Selection, tables: Tables, finding: Finding, found: list[Finding]) -> str:
-    """Return what to change so that a finding goes away and no other comes; empty where nothing near does.
+    """Return what to change so that a finding disappears and no other appears; empty where nothing near does.
 
     What cures the other findings too comes first, so that all of them propose the same.
     """
@@ -136,8 +136,8 @@ def _bases(lookup: VersionLookup) -> Iterator[tuple[int, Change]]:
     for row in reversed(lookup.tables.cuda):
         for name in reversed(row.bases):
             if not row.deleted:
-                flavour = f"{'cudnn-' if found.has_cudnn else ''}{found.flavour}"
-                reference = f"nvidia/cuda:{row.tags[-1]}-{flavour}-{name.replace(':', '')}"
+                flavor = f"{'cudnn-' if found.has_cudnn else ''}{found.flavor}"
+                reference = f"nvidia/cuda:{row.tags[-1]}-{flavor}-{name.replace(':', '')}"
                 yield CUDA, {"base": reference, "cuda": row.tags[-1]}
 
 

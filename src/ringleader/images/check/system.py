@@ -46,7 +46,7 @@ def _image(lookup: VersionLookup, reference: str) -> Iterator[Finding]:
         return
     if row is None:
         if series(found.version) == series(lookup.selection.cuda):
-            return  # told of the block already
+            return  # the block was reported already
         yield fault("cuda", f"there is no image of CUDA {found.version} that the tables know")
         return
     cited = row.cited()
@@ -55,7 +55,7 @@ def _image(lookup: VersionLookup, reference: str) -> Iterator[Finding]:
         what = f"{reference} can no longer be pulled"
         if system and system.name not in row.bases:
             what = f"nvidia/cuda {row.cuda} was never on {system.name}, and the others are gone"
-        yield fault("cuda-deleted", what, cited, hint=f"a copy of your own by digest, or {STILL_THERE}")
+        yield fault("cuda-deleted", what, cited, hint=f"your own copy by digest, or {STILL_THERE}")
         if lookup.selection.cudnn or lookup.selection.nccl:
             key = lookup.tables.rules["cuda-apt-key"]
             what = "NVIDIA's apt repository refuses the image until its key is replaced"

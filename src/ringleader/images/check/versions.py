@@ -85,7 +85,7 @@ def _horovod(lookup: VersionLookup) -> Iterator[Finding]:
     yield from _too_new(lookup)
     compiled_in = choice.build_base or choice.base
     base = find_cuda_image(compiled_in)
-    if choice.horovod_gpu == "nccl" and (base is None or base.flavour != "devel"):
+    if choice.horovod_gpu == "nccl" and (base is None or base.flavor != "devel"):
         what = f"Horovod with NCCL is compiled with nvcc and NCCL's headers, which {compiled_in} lacks"
         yield fault(
             "horovod-build", what, hint="base or build-base: an nvidia/cuda image with devel in its tag"
@@ -132,7 +132,7 @@ def _tested(lookup: VersionLookup) -> Iterator[Finding]:
         if has and not (tested and matches(has, tested))
     ]
     if others:
-        what = f"Horovod {choice.horovod} with {' and '.join(others)} is no set of its authors' own images"
+        what = f"Horovod {choice.horovod} with {' and '.join(others)} is not one of its authors' own images"
         yield note("horovod-set", what, *(one.cited() for one in _sets(lookup, row)))
 
 

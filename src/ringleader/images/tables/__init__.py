@@ -266,7 +266,7 @@ class Gpu(TableRow):
 
 @dataclass(frozen=True, kw_only=True)
 class CudaLibrary(TableRow):
-    """One release of NCCL or cuDNN as a package of its own."""
+    """One release of NCCL or cuDNN as its own package."""
 
     row = "{library} {version}"
     says = "for CUDA {cuda}"
@@ -321,7 +321,7 @@ class UserSpace(TableRow):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(TableRow):
-    """A limit that is no row of another table."""
+    """A limit that is not a row of another table."""
 
     row = "{name} {value}"
     name: str

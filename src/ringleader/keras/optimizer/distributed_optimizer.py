@@ -36,7 +36,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     are saved as with that. All gradients of a step travel together, before they are clipped. Of a
     LossScaleOptimizer the one within is wrapped.
 
-    ``backward_passes_per_step``: gradients of so many steps are added up on this rank, then exchanged once
+    ``backward_passes_per_step``: gradients of this many steps are added up on this rank, then exchanged once
     and applied, their mean where ``average_aggregated_gradients``, else their sum.
     ``gradient_predivide_factor``: what of an average's division happens before the sum. ``name`` is how
     messages call the exchange. ``device_dense``, ``device_sparse``, ``groups`` and ``num_groups`` are

@@ -1,6 +1,6 @@
 """Optimizers of Keras 2, new and legacy ones, with the gradients of all ranks.
 
-Keras 2 aggregates the gradients of a strategy's replicas in a method of their own, `aggregate_gradients`,
+Keras 2 aggregates the gradients of a strategy's replicas in their own method, `aggregate_gradients`,
 before it looks whether they are finite (mixed precision) and clips them: there the ranks' are exchanged.
 """
 
@@ -17,7 +17,7 @@ from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationH
 
 
 class DistributedKeras2Optimizer(ExchangingOptimizer):
-    """What stands in front of the class of the wrapped optimizer."""
+    """What precedes the class of the wrapped optimizer."""
 
     _HAS_AGGREGATE_GRAD = True
 

@@ -25,7 +25,7 @@ class CallableList(list[Any]):
 
 
 class DistributedKeras3Optimizer(ExchangingOptimizer):
-    """What stands in front of the class of the wrapped optimizer."""
+    """What precedes the class of the wrapped optimizer."""
 
     @property
     def variables(self) -> list[Any]:

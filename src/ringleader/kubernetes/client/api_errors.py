@@ -51,7 +51,7 @@ class ApiError(RefusedError):
 
     @property
     def is_missing(self) -> bool:
-        """The object, its namespace or its kind is not there."""
+        """The object, its namespace or its kind does not exist."""
         return self.status == 404
 
     @property

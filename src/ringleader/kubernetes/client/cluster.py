@@ -176,7 +176,7 @@ class Cluster:
     async def create(
         self, resource: Resource, document: Object, *, warn: Callable[[str], None] | None = None
     ) -> Object:
-        """Make an object (its namespace and name stand in it) and return it as stored.
+        """Make an object (its namespace and name are in it) and return it as stored.
 
         A field that the server does not know is refused (400), never dropped in silence. ``warn`` hears each
         warning of the server about an object that it takes.

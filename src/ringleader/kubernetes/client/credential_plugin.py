@@ -42,7 +42,7 @@ class PluginSpec:
     interactive: Literal["Never", "IfAvailable", "Always"] = "IfAvailable"
     install_hint: str = ""
     cluster: Mapping[str, Any] | None = None
-    """``spec.cluster`` of what the program is told; ``None``: it is not told."""
+    """``spec.cluster`` of the program's input; ``None``: it gets none."""
     where: str = ""
 
 

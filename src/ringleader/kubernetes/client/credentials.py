@@ -34,7 +34,7 @@ class KeyPair:
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """What a server's certificate must hold against."""
+    """What a server's certificate is checked against."""
 
     authority: str = ""
     """Certificates of authorities, in PEM; empty: those of the system."""

@@ -243,7 +243,7 @@ def warnings_of(headers: Iterable[str]) -> list[str]:
 
 
 class Limiter:
-    """So many requests per second in the long run, so many at once after a rest."""
+    """This many requests per second in the long run, this many at once after a rest."""
 
     def __init__(
         self,

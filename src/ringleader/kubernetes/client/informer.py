@@ -2,7 +2,7 @@
 
 Of each object only what ``project`` makes of it is kept. Watches that end, break off, go silent or become too
 old are opened anew: from the last version where the server still knows it, else with a new list, whose
-difference to what was known is told like any other change.
+difference to what was known is reported like any other change.
 
 A decision must not rest on memory that has not seen yet what was written before it: whoever writes hands on
 what the server answered (``wrote``, ``deleted``, ``missing``), which counts until the watch knows better.
@@ -95,8 +95,8 @@ class Informer(Generic[T]):
         A watch is opened anew after ``watch_timeout`` seconds, or once it has told nothing for ``silence``
         seconds: servers tell at least the version about once a minute.
 
-        ``outage``: for somebody who looks on. It is told when the server is away and when it is back, which a
-        new list finds out at once; a refusal ends ``run`` as it is, whenever it comes.
+        ``outage``: for somebody who looks on. It is informed when the server is unreachable and when it is
+        back, which a new list finds out at once; a refusal ends ``run`` as it is, whenever it comes.
         """
         self.resource = resource
         self.synced = asyncio.Event()
@@ -148,7 +148,7 @@ class Informer(Generic[T]):
             self._put(before, replace(now, is_seen=is_seen))
 
     def deleted(self, namespace: str, name: str, uid: str) -> None:
-        """Note that the server took our request to delete an object: it goes away, whatever is seen of it."""
+        """Note that the server accepted to delete an object, whatever is seen of it."""
         found = self._kept.get((namespace, name))
         if found is None or found.uid != uid:
             return

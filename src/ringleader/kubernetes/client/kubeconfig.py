@@ -171,7 +171,7 @@ def _nowhere(kubeconfig: str | None, environ: Mapping[str, str]) -> Fault:
     looked = f"KUBECONFIG is not set, {environ.get('HOME', '~')}/.kube/config"
     if listed := environ.get("KUBECONFIG"):
         looked = f"KUBECONFIG={listed}"
-    what = f"no cluster is configured: {looked} is not there or empty, and this is not a Pod"
+    what = f"no cluster is configured: {looked} is missing or empty, and this is not a Pod"
     return Fault(where="kubeconfig", what=what, hint=hint)
 
 
@@ -299,7 +299,7 @@ def _credentials_of(config: Kubeconfig, context: Entry, environ: Mapping[str, st
     )
     refuse((*cluster.faults, *(() if user is None else user.faults)))
     if found.trust.authority or found.identity.certificate is not None:
-        _ = found.tls  # What is not a certificate is told now, not with the first request.
+        _ = found.tls  # What is not a certificate is reported now, not with the first request.
     return found
 
 
@@ -389,7 +389,7 @@ _TOLD = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-a
 
 
 def _told(cluster: Entry) -> dict[str, Any]:
-    """Return what a credentials program is told of the cluster it is asked for."""
+    """Return the cluster's description for a credentials program."""
     told = {name: cluster.value[name] for name in _TOLD if cluster.value.get(name)}
     path = cluster.value.get("certificate-authority")
     if "certificate-authority-data" not in told and isinstance(path, str):

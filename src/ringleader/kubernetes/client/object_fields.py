@@ -57,7 +57,7 @@ def text_in(value: Mapping[str, Any], key: str) -> str:
 
 
 def number_in(value: Mapping[str, Any], key: str) -> int | None:
-    """Return a whole number, also one that is written as text; ``None`` where there is none."""
+    """Return an integer, also one that is written as text; ``None`` where there is none."""
     found = value.get(key)
     if isinstance(found, str) and found.isdigit():
         return int(found)

@@ -53,7 +53,7 @@ class Outage:
             self._is_on = True
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             self._tell(
-                f"the API server does not answer ({reason}); the job goes on, and so do we once it does"
+                f"the API server does not answer ({reason}); the job continues, and so do we once it does"
             )
 
     def over(self) -> None:

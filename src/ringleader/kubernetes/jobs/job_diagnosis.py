@@ -225,7 +225,7 @@ def _running(snapshot: JobSnapshot) -> Progress:
 
 
 def is_about_to_end(snapshot: JobSnapshot) -> bool:
-    """Say whether all launchers have ended although the job has not: its Job tells of it a little later.
+    """Say whether all launchers have ended although the job has not: its Job shows it a little later.
 
     A job of which this is true waits for nothing that a line of progress could name.
     """

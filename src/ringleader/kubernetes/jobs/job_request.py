@@ -79,7 +79,7 @@ class JobRequest(PodOptions, PolicyOptions):
     @property
     def mounts(self) -> tuple[Mount, ...]:
         """All volumes that the containers see."""
-        return (*self.claim, *self.volume)
+        return (*self.claim, *self.mount)
 
     @property
     def ssh_path(self) -> str:

@@ -20,10 +20,9 @@ from ringleader.kubernetes.jobs.job_state import JobView, mpijob_view, pods_job_
 from ringleader.kubernetes.jobs.operatorless_objects import RUN, Document, owned, plan
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import request
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import request, write
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
-from ringleader.kubernetes.objects.ssh_secret import key_type, known_as
+from ringleader.kubernetes.objects.ssh_secret import generate, key_type, known_as
 from ringleader.kubernetes.why_not_running import refused
 
 AT_ONCE = 32
@@ -126,8 +125,6 @@ class OperatorlessSubmission:
             await remove(self._cluster, pods_job_view(found), within=PATIENCE, tell=self._tell)
 
     def _keys(self) -> dict[str, str]:
-        from ringleader.kubernetes.objects.ssh_keys import generate
-
         keys = generate(key_type(self._job), known_as(self._job))
         return {name: base64.b64encode(content).decode() for name, content in keys.items()}
 
@@ -178,7 +175,7 @@ class OperatorlessSubmission:
         resource = of_document(document)
         name, space = document["metadata"]["name"], document["metadata"]["namespace"]
         if error.is_there_already:
-            hint = f"--name another, or ringleader k8s delete {self._job.metadata.name}"
+            hint = f"--job-name another, or ringleader k8s delete {self._job.metadata.name}"
             what = f"a {resource.kind} of this name exists and belongs to somebody else"
             return RefusedError(Fault(where=f"{resource.kind} {space}/{name}", what=what, hint=hint))
         return refused(error, doing=doing, resource=resource, name=name, namespace=space)

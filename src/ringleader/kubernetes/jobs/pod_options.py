@@ -23,7 +23,7 @@ def read_by(kind: str) -> Callable[[str], Any]:
 
 
 LARGEST = 2**63 - 1
-"""Of a whole number in Kubernetes' API."""
+"""Of an integer in Kubernetes' API."""
 _BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {least:g} and at most 2^63-1"}
 _AMOUNT: Mapping[str, Any] = {"metavar": "AMOUNT", "read": read_by("quantity")}
 _OBJECT: Mapping[str, Any] = {"metavar": "NAME", "read": read_by("name")}
@@ -35,7 +35,7 @@ class NicOptions:
     """NICs of Pods: which profile of the cluster, and what it leaves open."""
 
     rdma: str | None = option(
-        "How the cluster gives NICs to Pods: none, shared, sriov, host-device, efa, erdma, aks-ib, "
+        "How Pods get NICs in this cluster: none, shared, sriov, host-device, efa, erdma, aks-ib, "
         "aks-shared, coreweave-ib, oke-vf, dra or host-network. [default: none]",
         metavar="PROFILE",
         of="nodes",
@@ -44,31 +44,32 @@ class NicOptions:
         "Extended resource of the NICs. [default: the profile's]", metavar="NAME", of="nodes"
     )
     rdma_count: int | None = option(
-        "NICs of each worker. [default: as many as networks, or one]", metavar="N", of="nodes"
+        "NICs per worker. [default: one per --rdma-network, or 1]", metavar="N", of="nodes"
     )
     rdma_network: tuple[str, ...] = many(
-        "Multus' network of the NICs: one for all, or given again for each.",
+        "Multus network of the NICs: one for all, or one for each by giving the option again.",
         metavar="[NAMESPACE/]NAME",
         of="nodes",
     )
     node_label: tuple[str, ...] = many(
-        "Label that the workers' nodes must have; nfd: those that node-feature-discovery gives to nodes with "
-        "RDMA, by its names since 0.13 or up to 0.12.",
+        "Label that the workers' nodes must have. nfd: the labels of node-feature-discovery 0.13 and "
+        "later for nodes with RDMA; nfd-0.12: those of earlier versions.",
         metavar="NAME=VALUE|nfd|nfd-0.12",
     )
     rdma_spread: str | None = option(
-        "Workers evenly over the nodes, never two on one, or anywhere. [default: the profile's]",
+        "Spread workers evenly over the nodes (even), at most one per node (apart), or not at all (none). "
+        "[default: the profile's]",
         metavar="even|apart|none",
         choices=("even", "apart", "none"),
     )
     rdma_ssh_port: int | None = option(
-        "Port of the workers' sshd on the host's network. [default: the profile's]", metavar="PORT"
+        "Port of the workers' sshd on the host network. [default: the profile's]", metavar="PORT"
     )
     rdma_claim_template: str | None = option(
-        "With --rdma dra: a ResourceClaimTemplate that is there already, with GPUs and NICs.", metavar="NAME"
+        "With --rdma dra: an existing ResourceClaimTemplate for GPUs and NICs.", metavar="NAME"
     )
     rdma_device_class: str | None = option(
-        "With --rdma dra: DeviceClass of the NICs. [default: dranet.net]", metavar="NAME"
+        "With --rdma dra: the NICs' DeviceClass. [default: dranet.net]", metavar="NAME"
     )
 
 
@@ -76,20 +77,20 @@ class NicOptions:
 class PodOptions:
     """What each Pod of a job is like."""
 
-    image: str | None = option("Image of the job: has COMMAND and an MPI in it.", metavar="IMAGE")
+    image: str | None = option("Image that contains COMMAND and an MPI.", metavar="IMAGE")
     mpi_implementation: str = option(
         "The MPI in the image. [default: OpenMPI]",
         default="OpenMPI",
         metavar="OpenMPI|Intel|MPICH",
         choices=("OpenMPI", "Intel", "MPICH"),
     )
-    mpirun: str | None = option("mpirun in the image. [default: mpirun]", metavar="PATH")
-    gpus: int | None = option("GPUs of each worker.", least=0, **_COUNT)
-    gpu_resource: str = option("GPU resource name.", default="nvidia.com/gpu", metavar="NAME")
-    cpu: str | None = option("CPUs of each worker, requested and limited: 8, 500m.", **_AMOUNT)
-    memory: str | None = option("Memory of each worker, requested and limited: 32Gi.", **_AMOUNT)
+    mpirun: str | None = option("Path of mpirun in the image. [default: mpirun]", metavar="PATH")
+    gpus: int | None = option("GPUs per worker.", least=0, **_COUNT)
+    gpu_resource: str = option("Resource name of the GPUs.", default="nvidia.com/gpu", metavar="NAME")
+    cpu: str | None = option("CPUs per worker, as request and limit: 8, 500m.", **_AMOUNT)
+    memory: str | None = option("Memory per worker, as request and limit: 32Gi.", **_AMOUNT)
     resource: tuple[tuple[str, str], ...] = many(
-        "Anything else each worker gets: rdma/hca=1; may be given again.",
+        "Another resource of each worker: rdma/hca=1; may be given again.",
         metavar="NAME=AMOUNT",
         read=read_by("resource"),
     )
@@ -97,39 +98,41 @@ class PodOptions:
     launcher_cpu: str | None = option("CPUs of the launcher.", **_AMOUNT)
     launcher_memory: str | None = option("Memory of the launcher.", **_AMOUNT)
     claim: tuple[Mount, ...] = many(
-        "Mount a PersistentVolumeClaim.", metavar="NAME:/PATH[:ro]", read=read_by("claim")
+        "As --mount claim:…, which it was before.", hidden=True, read=read_by("claim")
     )
-    volume: tuple[Mount, ...] = many(
-        "Mount something else: config:NAME, secret:NAME, host:/DIR, nfs:SERVER:/DIR, scratch:SIZE.",
+    mount: tuple[Mount, ...] = many(
+        "Mount a volume: claim:NAME (a PersistentVolumeClaim), config:NAME, secret:NAME, host:/DIR, "
+        "nfs:SERVER:/DIR or scratch:SIZE; may be given again.",
+        old=("--volume",),
         metavar="KIND:SOURCE:/PATH[:ro]",
         read=read_by("volume"),
     )
     shm_size: str | None = option(
-        "Limit of the workers' /dev/shm. [default: their memory limit; none: the runtime's 64 MiB]",
+        "Size limit of the workers' /dev/shm; none: the runtime's 64 MiB. [default: their memory limit]",
         metavar="SIZE|none",
         read=read_by("quantity_or_none"),
     )
     secret_env: tuple[Json, ...] = many(
-        "Set a variable from a Secret; what -x sets can be read in the job's manifest.",
+        "Set a variable from a Secret. (Values of -x can be read in the job's manifest.)",
         metavar="NAME=SECRET/KEY",
         read=read_by("secret_value"),
     )
-    image_pull_secret: tuple[str, ...] = many("Pull secret of the registry.", **_OBJECT)
+    image_pull_secret: tuple[str, ...] = many("Secret for pulling from the registry.", **_OBJECT)
     image_pull_policy: str | None = option(
-        "When nodes pull the image. [default: the cluster's]",
+        "When nodes pull the image. [default: the cluster's choice]",
         metavar="Always|IfNotPresent|Never",
         choices=("Always", "IfNotPresent", "Never"),
     )
     node_selector: tuple[tuple[str, str], ...] = many(
-        "Nodes that will do.", metavar="LABEL=VALUE", read=read_by("label")
+        "Use only nodes with this label.", metavar="LABEL=VALUE", read=read_by("label")
     )
     toleration: tuple[Json, ...] = many(
         "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=read_by("toleration")
     )
     priority_class: str | None = option("PriorityClass of all Pods.", **_OBJECT)
-    queue: str | None = option("Kueue's local queue; with --gang volcano a queue of Volcano.", **_OBJECT)
+    queue: str | None = option("Kueue's local queue; with --gang volcano, Volcano's queue.", **_OBJECT)
     gang: str | None = option(
-        "Scheduler that starts all Pods together or none. [default: the operator's]",
+        "Gang scheduler, which starts all Pods together or none. [default: the operator's]",
         metavar="none|volcano|NAME",
         read=read_by("name"),
     )
@@ -155,32 +158,36 @@ class PolicyOptions:
     """What is made of the Pods, and when they go."""
 
     name: str | None = option(
-        "Name of the job. [default: COMMAND's, with five random letters]", metavar="NAME", after="image"
+        "Name of the job. [default: that of COMMAND and five random letters]",
+        "--job-name",
+        old=("--name",),
+        metavar="NAME",
+        after="image",
     )
     slots_per_worker: int | None = option(
-        "Ranks of each worker Pod; there are as many workers as that takes. [default: --gpus, or 1]",
+        "Ranks per worker Pod; -n divided by it is the number of workers. [default: --gpus, or 1]",
         after="name",
         least=1,
         **_COUNT,
     )
     run_launcher_as_worker: bool = flag(
-        "The launcher takes ranks too: one worker less.", after="service_account"
+        "Run ranks in the launcher too, which needs one worker less.", after="service_account"
     )
     clean_pod_policy: str = option(
-        "Workers to delete at the end. [default: Running]",
+        "Which workers to delete at the end. [default: Running]",
         default="Running",
         metavar="None|Running|All",
         choices=("None", "Running", "All"),
         after="run_launcher_as_worker",
     )
     ttl: int | None = option(
-        "Delete the job so long after its end.",
+        "Delete the job this time after its end.",
         metavar="SECONDS",
         least=0,
         after="clean_pod_policy",
         **_BOUNDS,
     )
     backoff_limit: int = option(
-        "Try a failed job again so often. [default: 0]", default=0, least=0, after="ttl", **_COUNT
+        "Retry a failed job up to N times. [default: 0]", default=0, least=0, after="ttl", **_COUNT
     )
-    suspend: bool = flag("Do not start it yet.", after="backoff_limit")
+    suspend: bool = flag("Create the job suspended; it starts when resumed.", after="backoff_limit")

@@ -53,7 +53,7 @@ def pod_template(request: JobRequest, role: str, program: Program, resources: Pa
                 *({"name": name, "value": value} for name, value in program.env),
                 *(request.secret_env if has_program else ()),
             ],
-            # Requested and limited alike: what a rank gets does not depend on its neighbours.
+            # Requested and limited alike: what a rank gets does not depend on its neighbors.
             "resources": _given({"requests": dict(resources), "limits": dict(resources)}),
             "volumeMounts": [{"name": name, **mount} for name, _, mount in volumes],
         }

@@ -37,7 +37,7 @@ KEEP = "keep"
 """Nothing: the failed Pod stays, as under the reference controller."""
 
 MIN_WORKERS = "ringleader/min-workers"
-"""Makes a job elastic: it goes on with fewer workers than `replicas`, down to this number, while some fail,
+"""Makes a job elastic: it continues with fewer workers than `replicas`, down to this number, while some fail,
 are evicted or scaled away (`kubectl scale mpijob`), and takes in those that come. The launcher is to be a
 program that looks for its hosts by itself, for which `/etc/mpi/discover_hosts.sh` prints the workers that are
 ready: it is not made to wait for them. Failed workers are made anew, as often as it takes unless
@@ -62,7 +62,7 @@ WAIT_OFF = "off"
 WAIT_LIMIT = "ringleader/wait-limit"
 """Seconds that a launcher waits for its workers at most, whatever they wait for. Without it workers that
 have no address yet, because they are queued or pulled, are waited for as long as the job may live, and those
-that have one and do not answer for as long as the operator was told: 900 s."""
+that have one and do not answer for as long as the operator allows: 900 s."""
 
 GANG = "ringleader/gang"
 """Gang scheduler of this job: `none`, `volcano`, or the name of a scheduler with scheduler-plugins'
@@ -123,7 +123,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
 """Annotation → the values it may have; an empty tuple where any text will do."""
 
 NUMBERS: Mapping[str, tuple[str, str, str]] = {
-    RESTART_LIMIT: (r"[0-9]{1,9}", "a number", 'a whole number in quotes: "3"'),
+    RESTART_LIMIT: (r"[0-9]{1,9}", "a number", 'an integer in quotes: "3"'),
     WAIT_LIMIT: (r"[1-9][0-9]{0,8}", "a number of seconds", 'above 0, in quotes: "3600"'),
     MIN_WORKERS: (r"[1-9][0-9]{0,5}", "a number of workers", 'from 1, in quotes: "3"'),
     MAX_WORKERS: (r"[1-9][0-9]{0,5}", "a number of workers", 'from 1, in quotes: "3"'),

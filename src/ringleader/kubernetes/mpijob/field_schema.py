@@ -1,6 +1,6 @@
 """Fields of the API as data: what ``Annotated`` says of them beyond their Python types, and a model's fields.
 
-A dataclass with such fields is the one source: ``parser`` reads and ``serializer`` writes manifests by these
+A dataclass with such fields is the one source: ``parser`` reads and writes manifests by these
 field schemas, ``crd`` makes the CRD's schema of them and ``scripts/mpijob_reference.py`` the reference page.
 """
 
@@ -83,7 +83,7 @@ class FieldSchema:
     kind: Any
     """``int``, ``bool``, ``str``, a StrEnum, a dataclass, ``Mapping``; for a list the kind of its items."""
     is_model: bool
-    """The kind is a dataclass with fields of its own."""
+    """The kind is a dataclass with its own fields."""
     is_list: bool
     flags: frozenset[FieldFlag]
     limits: IntegerRange

@@ -10,8 +10,7 @@ from ringleader.errors import Fault, RequestError, collected
 from ringleader.kubernetes.mpijob.conversion import Change, convert
 from ringleader.kubernetes.mpijob.document_faults import SourceLines
 from ringleader.kubernetes.mpijob.model import GROUP, KIND
-from ringleader.kubernetes.mpijob.parser import read, request
-from ringleader.kubernetes.mpijob.serializer import write
+from ringleader.kubernetes.mpijob.parser import read, request, write
 from ringleader.kubernetes.mpijob.yaml_text import Document
 
 

@@ -1,7 +1,7 @@
 """An MPIJob of ``kubeflow.org/v2beta1`` as a value: every field, with the reference controller's defaults.
 
-A value holds what counts after defaults are set; ``mpijob.parser`` makes one from a document and
-``mpijob.serializer`` a document from one. Pod templates stay the JSON that the user wrote. The
+A value holds what counts after defaults are set; ``mpijob.parser`` makes one from a document
+and a document from one. Pod templates stay the JSON that the user wrote. The
 text under a field is what ``kubectl explain`` and the reference page show.
 """
 
@@ -223,7 +223,7 @@ class MPIJob:
 
     @property
     def elastic(self) -> ElasticRange | None:
-        """How many workers an elastic job may have; ``None``: it does not go on with fewer or more."""
+        """How many workers an elastic job may have; ``None``: it does not continue with fewer or more."""
         notes = self.metadata.annotations
         least = number_in(notes, MIN_WORKERS)
         return None if least is None else ElasticRange(least=least, most=number_in(notes, MAX_WORKERS))

@@ -18,7 +18,7 @@ LAUNCHER = "launcher"
 WORKER = "worker"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MANAGED_BY = "app.kubernetes.io/managed-by"
-"""Set on all that we make, so that a watch can be told to show nothing else."""
+"""Set on all that we make, so that a watch can select nothing else."""
 MANAGER = "ringleader"
 
 

@@ -1,4 +1,4 @@
-"""A document becomes an ``MPIJob``; everything wrong with it is found at once, each fault with its place.
+"""A document becomes an ``MPIJob``, and that a document; all that is wrong is found at once, with its place.
 
 Fields are read by their schemas (``field_schema``). What a job carries as plain JSON, such as a Pod template,
 is checked by ``pod_template_checks``.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
+from enum import StrEnum
 from functools import cache
 from typing import Any
 
@@ -36,7 +37,6 @@ from ringleader.kubernetes.mpijob.document_faults import (
 from ringleader.kubernetes.mpijob.field_schema import FieldFlag, FieldSchema, field_schemas
 from ringleader.kubernetes.mpijob.model import API_VERSION, GROUP, KIND, Metadata, MPIJob, Spec
 from ringleader.kubernetes.mpijob.pod_template_checks import check_content
-from ringleader.kubernetes.mpijob.serializer import write
 
 OLD_VERSIONS = ("v1", "v1alpha2", "v1alpha1")
 """Versions of the API that ``mpijob.conversion`` reads, newest first."""
@@ -49,7 +49,7 @@ RENAMED = {
 """Fields of older versions that are nowhere in v2beta1."""
 
 _OLD = tuple(f"{GROUP}/{old}" for old in OLD_VERSIONS)
-_NAMES = {int: "a whole number", bool: "true or false", str: "text"}
+_NAMES = {int: "an integer", bool: "true or false", str: "text"}
 _SCALE = "kubectl scale mpijob NAME --replicas=N changes spec.mpiReplicaSpecs[Worker].replicas"
 
 
@@ -258,5 +258,35 @@ def _check_elastic(notes: Mapping[str, Any], workers: int, path: FieldPath, faul
     elif most is not None and workers > most:
         faults.add(path.key(MAX_WORKERS), f"{most} is below the job's {workers} workers", _SCALE)
     if least is not None and notes.get(ON_WORKER_FAILURE) == RESTART:
-        what = f"{RESTART} starts the whole job from its beginning, an elastic job goes on"
+        what = f"{RESTART} starts the whole job from its beginning, an elastic job continues"
         faults.add(path.key(ON_WORKER_FAILURE), what, f"leave it out, or {MIN_WORKERS}")
+
+
+# A job as a document
+
+
+def write(job: MPIJob) -> dict[str, Any]:
+    """Return the job's document with every default spelt out, made of new maps and lists."""
+    return {"apiVersion": API_VERSION, "kind": KIND, **fields_of(job)}
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a part of a job: empty text, maps and lists are left out, empty parts are not."""
+    found = ((field, getattr(value, field.attribute)) for field in field_schemas(value.__class__))
+    return {field.name: _plain(one) for field, one in found if not _is_left_out(field, one)}
+
+
+def _is_left_out(field: FieldSchema, value: object) -> bool:
+    if value is None or (isinstance(value, str | tuple | Mapping) and not value and not field.is_required):
+        return True
+    return field.has(FieldFlag.OMITTED) and value == field.default
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return fields_of(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

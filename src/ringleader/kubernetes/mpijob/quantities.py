@@ -11,7 +11,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 LARGEST = 2**63 - 1
 """What Kubernetes counts up to: it takes a larger amount for this one (resource.ParseQuantity, 1.36)."""
 _POWERS = 99
-"""Powers of ten that are told apart, in either direction: an amount may not take minutes to work out."""
+"""Powers of ten that are distinguished, in either direction: an amount may not take minutes to work out."""
 QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?"
 """How a quantity is written: 2, 0.5, 500m, 2Gi, 1e3."""
 
@@ -31,7 +31,7 @@ def value(text: str | int | float) -> Fraction:
 
 
 def fault(amount: str | float) -> str:
-    """Return why something is no amount that a cluster counts; empty where it is one."""
+    """Return why something is not an amount that a cluster counts; empty where it is one."""
     try:
         number = value(amount)
     except ValueError:
@@ -59,7 +59,7 @@ def _ten_to(power: int) -> Fraction:
 
 
 def total(parts: Iterable[tuple[Mapping[str, str | int | float], int]]) -> dict[str, str]:
-    """Return the sum of resources, each taken so many times; ones that come to nothing are left out."""
+    """Return the sum of resources, each taken this many times; ones that come to nothing are left out."""
     sums: dict[str, Fraction] = {}
     binary: dict[str, bool] = {}
     for resources, times in parts:

@@ -72,7 +72,7 @@ def pod_group(job: MPIJob, gang: str, priorities: Mapping[str, int]) -> Document
 def min_member(job: MPIJob) -> int:
     """Return how many Pods must fit together before any starts.
 
-    Where the launcher is made only when the workers are ready it is not there to be counted: waiting for it
+    Where the launcher is made only when the workers are ready it does not exist to be counted: waiting for it
     would be waiting for ever.
     """
     policy = job.spec.run_policy.scheduling_policy

@@ -78,7 +78,7 @@ def launcher_job(job: MPIJob, settings: OperatorSettings, *, suspend: bool) -> D
 def failure_policy(template: Document) -> Document:
     """Return the Job's fields by which a drained or preempted launcher is not a failure: it is made anew.
 
-    Kubernetes takes them only where each attempt has a Pod of its own.
+    Kubernetes takes them only where each attempt has its own Pod.
     """
     if template["spec"]["restartPolicy"] != "Never":
         return {}

@@ -30,7 +30,7 @@ _REFERENCE, _ONE_KEY_EACH = "of the reference", "where workers have not got the 
 class _Variable(NamedTuple):
     name: str
     value: str
-    """With ``{ssh}``, what ssh is told beside the host, ``{slots}`` or ``{agent}``; left out without it."""
+    """With ``{ssh}``, what ssh gets beside the host, ``{slots}`` or ``{agent}``; left out without it."""
     scope: str = ""
 
 
@@ -101,7 +101,7 @@ def expected(job: MPIJob, agent: str) -> list[str]:
 
 
 def ssh_args(job: MPIJob) -> str:
-    """Return what ssh is told beside the host."""
+    """Return what ssh gets beside the host."""
     port = rdma_annotations.ssh_port(job)
     return SSH_ARGS if port is None else f"-p {port} {SSH_ARGS}"
 

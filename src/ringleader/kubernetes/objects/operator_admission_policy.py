@@ -112,7 +112,7 @@ _ALWAYS = (
         {
             f"has(object.involvedObject.kind) && object.involvedObject.kind == '{KIND}'"
             " && has(object.involvedObject.apiVersion)"
-            f" && object.involvedObject.apiVersion == '{API_VERSION}'": f"the operator tells of {KIND}s only",
+            f" && object.involvedObject.apiVersion == '{API_VERSION}'": f"its events are of {KIND}s",
         },
     ),
 )
@@ -141,7 +141,7 @@ _EXEC = (
             "object.roleRef.kind == 'Role' && object.roleRef.name == object.metadata.name"
             " && has(object.subjects) && object.subjects.all(one, one.kind == 'ServiceAccount'"
             " && has(one.namespace) && one.namespace == request.namespace)": (
-                "the operator binds a Role of its own to accounts of the same namespace only"
+                "the operator binds its own Role to accounts of the same namespace only"
             ),
         },
     ),

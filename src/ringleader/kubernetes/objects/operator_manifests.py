@@ -99,22 +99,23 @@ class Installation:
     """Where the operator itself runs."""
     scope: str = ""
     """The one namespace whose jobs it looks after; empty: all namespaces."""
-    gang: str = option("Gang scheduler of jobs that name none.", default="", metavar="NAME")
+    gang: str = option("Gang scheduler for jobs that do not name one.", default="", metavar="NAME")
     """Empty or ``none``: none."""
-    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
-    replicas: int = option("Operators, one of which works.", default=1)
+    cluster_domain: str = option("Domain at the end of host names: cluster.local.", default="")
+    replicas: int = option("Number of operators, one of which is active.", default=1)
     """The others take over when it is gone."""
     wait_timeout: float | None = option(
-        "How long a launcher waits for workers that have an address and do not answer. [default: 900]",
+        "Time for which a launcher waits for workers that have an address but do not answer. [default: 900]",
         metavar="SECONDS",
     )
     has_exec_spawn: bool = flag(
-        "Give the rights that jobs with ringleader/spawn: exec need. [default: refuse such jobs]",
+        "Grant the rights that jobs with ringleader/spawn: exec need. [default: reject such jobs]",
         "--exec-spawn/--no-exec-spawn",
     )
     """Rights to make roles and to exec."""
     has_log_tails: bool = flag(
-        "Show the end of a failed container's log in status and events: logs may hold secrets. [default: no]",
+        "Show the end of a failed container's log in status and events; logs may contain secrets. "
+        "[default: no]",
         "--log-tails/--no-log-tails",
     )
     """With the right to read logs."""
@@ -122,7 +123,7 @@ class Installation:
     """Policies that keep the operator's account to what belongs to MPIJobs. They are objects of the cluster,
     and Kubernetes knows them since 1.30."""
     has_network_policy: bool = flag(
-        "Let Pods of its own namespace and of those labelled metrics=enabled read the metrics, no others.",
+        "Allow only Pods of its namespace and of namespaces labeled metrics=enabled to read the metrics.",
         "--network-policy/--no-network-policy",
         default=True,
     )

@@ -15,7 +15,7 @@ class OperatorSettings:
     """What is the same for all jobs of one operator."""
 
     image: str = option(
-        "The operator's own image, for what it runs in the Pods of jobs.",
+        "The operator's image, also used for its init containers in jobs' Pods.",
         default="",
         envvar="RINGLEADER_OPERATOR_IMAGE",
     )
@@ -23,7 +23,7 @@ class OperatorSettings:
     Empty: no init container; the launcher is as the reference makes it, and jobs that spawn by exec cannot
     run."""
     image_pull_policy: str = option(
-        "For that image: Always, IfNotPresent or Never.",
+        "Pull policy of that image: Always, IfNotPresent or Never.",
         default="",
         choices=["", "Always", "IfNotPresent", "Never"],
         show_choices=False,
@@ -31,14 +31,14 @@ class OperatorSettings:
     )
     """Empty: what Kubernetes does by itself."""
     wait_timeout: float = option(
-        "Seconds that a launcher waits for workers that have an address and do not answer.",
+        "Time for which a launcher waits for workers that have an address but do not answer.",
         default=900.0,
         above=0,
         unit="seconds",
     )
     """Then it gives up and names them."""
     has_exec_spawn: bool = flag(
-        "Run jobs with ringleader/spawn: exec. [default: refuse them]", "--exec-spawn/--no-exec-spawn"
+        "Run jobs with ringleader/spawn: exec. [default: reject them]", "--exec-spawn/--no-exec-spawn"
     )
     """The operator has the rights that such jobs take."""
     has_log_tails: bool = flag(
@@ -47,13 +47,13 @@ class OperatorSettings:
     )
     """Off unless asked for: who may read a job need not be one who may read its logs."""
     gang: str = option(
-        "Gang scheduler of jobs that name none: volcano, or a scheduler with coscheduling.",
+        "Gang scheduler for jobs that do not name one: volcano, or a scheduler with coscheduling.",
         "--gang-scheduling",
         default="",
         metavar="NAME",
     )
     """Empty or ``none``: none."""
-    cluster_domain: str = option("End of host names, such as cluster.local.", default="")
+    cluster_domain: str = option("Domain at the end of host names: cluster.local.", default="")
     """Empty: they end in ``.svc``."""
     dns_domain: str = DEFAULT_DNS_DOMAIN
     """Domain that the workers' search list is completed with where ``cluster_domain`` is empty:

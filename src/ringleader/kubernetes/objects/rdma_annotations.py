@@ -61,7 +61,7 @@ def remarks_on(job: MPIJob) -> tuple[str, ...]:
 def ssh_port(job: MPIJob) -> int | None:
     """Return the port of the workers' sshd where NICs decide it; ``None``: the image or the user does.
 
-    A worker with a command of its own has its own port too, unless the annotation names it.
+    A worker with its own command has its own port too, unless the annotation names it.
     """
     request, found = _asked(job)
     if request is None or found or is_exec(job):

@@ -71,7 +71,7 @@ class Limits:
     total: float | None = None
     """For all, whatever they wait for; it takes the place of ``timeout``. ``None``: no such limit."""
     knows_port: bool = True
-    """False: we may look in the wrong place. Then the launcher goes on when the time is over and every host
+    """False: we may look in the wrong place. Then the launcher continues when the time is over and every host
     has an address, but none has said a word."""
 
 
@@ -109,7 +109,7 @@ async def wait_for(
             if not limits.knows_port and len(waiting) == len(hosts):
                 if len(unanswered_since) == len(hosts):
                     seconds = clock() - start
-                    say(f"no worker answered in {seconds:.0f} s; going on: {_some(waiting)}")
+                    say(f"no worker answered in {seconds:.0f} s; continuing: {_some(waiting)}")
                     return
                 if limits.total is None:
                     left = LONGEST_PAUSE  # those that come later may answer, and tell where
@@ -226,7 +226,7 @@ class PodProbe:
             pod = pod_view(await self._cluster.get(PODS, host.partition(".")[0], self._namespace))
         except ApiError as error:
             if error.is_missing:
-                return ProbeResult(readiness=Readiness.NO_ADDRESS, detail="is not there yet")
+                return ProbeResult(readiness=Readiness.NO_ADDRESS, detail="does not exist yet")
             # The rights to a Pod come after the Pod: until every worker is there, there may be none.
             readiness = Readiness.NO_ADDRESS if error.status == 403 else Readiness.NO_ANSWER
             return ProbeResult(readiness=readiness, detail=f"cannot be looked at: {error.message}")

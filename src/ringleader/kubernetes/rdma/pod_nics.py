@@ -171,7 +171,7 @@ def template(allocation: NicAllocation, *, job: str, namespace: str) -> Document
     """Return the ResourceClaimTemplate of a job, which is in the job's namespace (empty: not said).
 
     One claim holds all that a worker gets: a constraint for each pair says that its two devices are below one
-    PCIe root. NICs are told by the attribute ``rdma`` of the driver ``dra.net``.
+    PCIe root. NICs are recognized by the attribute ``rdma`` of the driver ``dra.net``.
     """
     devices: Document = {
         "requests": [one for index in range(allocation.count) for one in _requests(allocation, index)]

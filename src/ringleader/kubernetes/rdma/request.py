@@ -83,7 +83,7 @@ class NicAllocation:
 
     @property
     def makes_template(self) -> bool:
-        """Whether the job needs a ResourceClaimTemplate of its own."""
+        """Whether the job needs its own ResourceClaimTemplate."""
         return self.profile.way is Way.CLAIM and not self.claim_template
 
 
@@ -208,14 +208,14 @@ def _forms(request: RdmaRequest) -> Found:
             hint = (
                 "letters, digits, - _ and ., at most 63 each; a prefix such as example.org/ may stand first"
             )
-            yield "node_label", f"{key}={value} is no label", hint
+            yield "node_label", f"{key}={value} is not a label", hint
     what = quantities.fault(request.shm_size) if request.shm_size else ""
     if what:
         yield "shm_size", what, "such as 16Gi"
     if request.rdma_count is not None and not 1 <= request.rdma_count <= quantities.LARGEST:
         yield "rdma_count", f"{request.rdma_count:.9g}, must be at least 1 and at most 2^63-1", ""
     if request.rdma_ssh_port is not None and not 1 <= request.rdma_ssh_port <= 65535:
-        yield "rdma_ssh_port", f"{request.rdma_ssh_port} is no port number", "use 1 to 65535"
+        yield "rdma_ssh_port", f"{request.rdma_ssh_port} is not a port number", "use 1 to 65535"
 
 
 def _of_profile(request: RdmaRequest, profile: Profile) -> Found:
@@ -258,7 +258,7 @@ def _of_profile(request: RdmaRequest, profile: Profile) -> Found:
     if not profile.is_mellanox and way is not Way.NOTHING:
         for label in sorted({label for label, _ in request.node_label} & _OFFERED_NAMES):
             what = f"{label} means the PCI vendor 15b3: nodes of the profile {name} do not carry it"
-            yield "node_label", what, "take a label of your own, or none"
+            yield "node_label", what, "take your own label, or none"
 
 
 def _counts(request: RdmaRequest, profile: Profile) -> Found:

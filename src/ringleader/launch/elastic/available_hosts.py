@@ -206,7 +206,7 @@ def _slots_by_name(hosts: Sequence[Host]) -> dict[str, int | None]:
 
 
 class HostBlacklist:
-    """Hosts that failed: each stays out for a while, longer each time, and comes back."""
+    """Hosts that failed: each stays out for a while, longer each time, and returns."""
 
     def __init__(self, cooldown: tuple[float, float] | None = None) -> None:
         """``cooldown``: see ``ElasticOptions``; without it a host that failed stays out to the end."""
@@ -227,15 +227,16 @@ class HostBlacklist:
         return now < self._until.get(host, now)
 
     def next_return(self, now: float) -> float | None:
-        """Return when the next host may come back; ``None``: none will."""
+        """Return when the next host may return; ``None``: none will."""
         return min((until for until in self._until.values() if now < until < float("inf")), default=None)
 
 
 def stay_seconds(cooldown: tuple[float, float], failures: int, jitter: float) -> float:
-    """Return how long a host stays out after so many failures (from 1): doubled each time, up to the longest.
+    """Return how long a host stays out after this many failures (from 1): doubled each time, up to the
+    longest.
 
     ``jitter``: a number from 0 to 1, by which up to one shortest stay is added: hosts that failed together do
-    not all come back at once.
+    not all return at once.
     """
     shortest, longest = cooldown
     return min(longest, shortest * 2.0 ** min(failures - 1, 60) + jitter * shortest)

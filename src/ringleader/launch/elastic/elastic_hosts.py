@@ -117,7 +117,7 @@ class ElasticHosts:
         self.ssh.add_host(hosts[0])
 
     def _look(self, name: str, job: Job, start: HostStart) -> None:
-        """Ask a host what it is, in a thread of its own."""
+        """Ask a host what it is, in its own thread."""
         context = self._context
         answer: HostReport | str
         try:
@@ -162,7 +162,7 @@ class ElasticHosts:
             self._refuse(name, why)
             return
         if names and name not in names:
-            text = f"{name} is the same machine as {names[0]}: each is a host of its own"
+            text = f"{name} is the same machine as {names[0]}: each is its own host"
             self._context.listener.warning(text)
         self.reports[name] = answer
         self.agents.start(answer, number=agent_number(name, self.reports))

@@ -179,6 +179,8 @@ class ElasticJob(Session[ElasticRank]):
             return 0.005
         if self._finished_at is not None:
             return 0.01
+        if "stacks" in self.alarms:
+            return 0.05
         soonest = min(deadlines_of(self.state), default=None)
         patience = 0.25 if soonest is None else max(0.0, min(0.25, soonest - self.clock() + 0.001))
         return min(patience, 0.05) if self.state.generation is None else patience
@@ -199,6 +201,7 @@ class ElasticJob(Session[ElasticRank]):
         if timeout is not None and now > timeout and not self._timed_out and self.state.result is None:
             self._timed_out = True
             self.stop_after_stacks(now)
+        self.watch_progress(now)
         if self.stacks_are_shown(now):
             text = f"the job was stopped after {timeout:g} s (--timeout)"
             self.take("stop_requested", exit_code=TIMED_OUT, whose="ringleader", reason=text)

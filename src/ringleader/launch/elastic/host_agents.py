@@ -1,10 +1,10 @@
 """The host agents of an elastic job: started on this machine and over ssh, heard, told.
 
-One process per host (``agents/host_agent.py``), which is no child of an MPI's: it owns the fork server, the
-rank agents, the memory of generations and the commits. It connects to the same server as the rank agents do;
-the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in threads,
-and those that failed come out of ``failed``. What a host's agent says is for the decider, or about the host's
-own start (``elastic_hosts``).
+One process per host (``agents/host_agent.py``), which is not a child of an MPI's: it owns the fork server,
+the rank agents, the memory of generations and the commits. It connects to the same server as the rank agents
+do; the loop hands over what comes on connections that are not ranks'. Nothing here waits: starts run in
+threads, and those that failed come out of ``failed``. What a host's agent says is for the decider, or about
+the host's own start (``elastic_hosts``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
 """A host ends everything of a job after so many times the silence that makes the launcher give it up, at most
-so many seconds more: the launcher has long continued without it."""
+this many seconds more: the launcher has long continued without it."""
 _OF_THE_HOST = (
     "prepared",
     "not_prepared",
@@ -100,7 +100,7 @@ class HostAgents:
     def start(self, host: HostFacts, *, number: int = 0, seconds: float = START_SECONDS) -> None:
         """Start a host's agent; ``hello`` or ``failed`` follows within ``seconds``.
 
-        ``number``: among the agents of its machine, where several names of it are hosts of their own.
+        ``number``: among the agents of its machine, where several names of it are separate hosts.
         """
         name = host.host.name
         self._starting[name] = time.monotonic() + seconds

@@ -182,7 +182,7 @@ def slurm_nodes(text: str, where: str) -> tuple[str, ...]:
 def hosts_in(text: str, where: str) -> tuple[Host, ...]:
     """Read what a discovery script printed: ``host``, ``host:2`` or ``host slots=2``, one a line.
 
-    No line is no fault: there is no host now. HostSourceError with every line that names no host, as
+    No line is not a fault: there is no host now. HostSourceError with every line that names no host, as
     ``where:line``.
     """
     parsed = parse_hostfile(text, where)

@@ -127,7 +127,7 @@ def prepared_world(
         job=job,
         agent=(context.python, "-P", "-m", PROXY_MODULE),
         hostfile=f"{context.directory}/{context.key}/hostfile-{number}",
-        session=f"{context.directory}/session/{number}",  # one MPI that ends removes the whole of its own
+        session=f"{context.directory}/session/{number}",  # one MPI that ends removes only its part
         backing=job_directory.backing_directory(context.job_id),
         ssh=ssh.agent_argv(mpi.prefix) if ssh is not None and remote else (),
         here=control_addresses(plan)[0],
@@ -135,7 +135,7 @@ def prepared_world(
     )
     environment = {**command.environment, **dict(command.rank_environment), **variables}
     environment |= daemon_variables(mpi, job.lost_after)
-    # Ranks are no children of an mpirun's: nothing of it is told to them.
+    # Ranks are no children of an mpirun's: nothing of it is passed to them.
     command = replace(command, environment=environment, rank_environment={}, links={})
     return replace(prepared, command=command)
 
@@ -153,7 +153,8 @@ def _placed(job: Job, machines: tuple[HostReport, ...]) -> Plan:
 
 
 def daemon_variables(mpi: Mpi, lost_after: float) -> dict[str, str]:
-    """Return what has Open MPI's daemon on a host that is cut off end, once the job goes on without the host.
+    """Return what has Open MPI's daemon on a host that is cut off end, once the job continues without the
+    host.
 
     By itself it notices after eight minutes that nothing comes from mpirun any more.
     """

@@ -75,6 +75,8 @@ def launch_elastic(
     last = [run.ranks[one] for one in state.order or sorted(run.ranks)[: plan.size] if one in run.ranks]
     failed = None if result.failure is None else run.ranks.get(result.failure.incarnation)
     outcome = Outcome(
+        hang=run.hang,
+        stragglers=run.slow_ranks(),
         exit_code=result.exit_code,
         whose=result.whose,
         reason=result.reason,

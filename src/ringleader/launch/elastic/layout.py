@@ -113,7 +113,7 @@ def agent_number(name: str, facts: Mapping[str, HostFacts]) -> int:
 def machines_together(layout: Layout, machines: Mapping[str, str]) -> Layout:
     """Return a layout with the names of a machine behind one another, each machine where its first name was.
 
-    ``machines``: host → identity of its machine; a host that is not there is a machine of its own.
+    ``machines``: host → identity of its machine; a host that does not exist is its own machine.
     """
     first: dict[str, int] = {}
     for index, (host, _) in enumerate(layout):
@@ -124,7 +124,7 @@ def machines_together(layout: Layout, machines: Mapping[str, str]) -> Layout:
 def names_apart(facts: Sequence[Facts]) -> tuple[Facts, ...]:
     """Return the hosts with the cores and GPUs of a machine divided among its names, by their slots.
 
-    The names of a machine get identities of their own, so that placing ranks does not join them.
+    The names of a machine get their own identities, so that placing ranks does not join them.
     """
     slots: dict[str, int] = {}
     for fact in facts:

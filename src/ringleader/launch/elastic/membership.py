@@ -48,7 +48,7 @@ from ringleader.launch.elastic.next_world import (
 from ringleader.plan.elastic_options import RESET_LIMIT
 
 LAST_WORD_SECONDS = 10.0
-"""From the end of a rank's socket until its end must have been told."""
+"""From the end of a rank's socket until its end must have been reported."""
 TIDY_SECONDS = 1.0
 """From the beginning of a generation until what it does not need is ended: a world's end, and that of ranks,
 keeps processors busy that the generation's first steps want."""
@@ -207,7 +207,7 @@ def _waits_for_more(state: State, size: int) -> bool:
 
 
 def _some_return(state: State) -> bool:
-    """Say whether a host that failed comes back after a while."""
+    """Say whether a host that failed returns after a while."""
     return state.limits.cooldown is not None and bool(state.failed_hosts)
 
 
@@ -279,7 +279,7 @@ def _begin(state: State, world: WorldRecord) -> None:
         hosts=names,
         arrivals=list(arrivals),
     )
-    for host in state.hosts.values():  # agents forget newer ones when they are told
+    for host in state.hosts.values():  # agents forget newer ones when they are notified
         host.commits = tuple(number for number in host.commits if number <= restore)
     state.order = {incarnation: rank for rank, (_, incarnation) in enumerate(order)}
     state.failures = []
@@ -343,7 +343,7 @@ def _let_hosts_go(state: State) -> None:
     """Let go of hosts that are left and have neither ranks nor proxies.
 
     One that said that it goes may be on offer still, or be on offer again by now: as another Pod of its name,
-    which no offer may ever have been without. So it is as one that failed: it may come back after a while.
+    which no offer may ever have been without. So it is as one that failed: it may return after a while.
     """
     needed = {rank.host for rank in state.ranks.values()}
     needed.update(host for world in state.worlds.values() for host, _ in world.layout)
@@ -402,7 +402,7 @@ def _returned_at_first(state: State) -> None:
 
 
 def fail_job(state: State, why: str) -> None:
-    """The job cannot go on: its code is that of the rank that failed first, where one did.
+    """The job cannot continue: its code is that of the rank that failed first, where one did.
 
     Named are that rank, the one that failed last, and what broke the generation, if it was none of them.
     """

@@ -25,8 +25,8 @@ from ringleader.launch.elastic.membership_state import (
 from ringleader.launch.elastic.next_world import REMOVED
 
 GONE_SECONDS = 2.0
-"""From the end of a rank's socket until its end is told: a rank that is killed is reaped at once, one that
-ends by itself may have closed the socket before its interpreter is done."""
+"""From the end of a rank's socket until its end is reported: a rank that is killed is reaped at once, one
+that ends by itself may have closed the socket before its interpreter is done."""
 SAME_SECONDS = 1.0
 """Within which ranks that end alike do so for one reason: the script's."""
 _TAKES_PART = (RankStatus.ORDERED, RankStatus.ATTACHED, RankStatus.DETACHED)
@@ -161,7 +161,7 @@ def rank_waiting(
         state.hosts[rank.host].commits = _newest(commits)
     if generation is not None and rank.status in _TAKES_PART:
         if after < generation.number and rank.status is not RankStatus.DETACHED:
-            return  # it was on its way when the rank was told of this generation
+            return  # it was on its way when the rank was notified of this generation
         if after == generation.number and not _switches(state):
             why = f"{state.name(rank)} left the generation" + (f": {reason}" if reason else "")
             state.break_generation(why, supposed=True)
@@ -188,7 +188,7 @@ def rank_attached(state: State, *, incarnation: int, generation: int, **_: Any) 
 
 
 def rank_detached(state: State, *, incarnation: int, generation: int, **_: Any) -> None:
-    """A rank has left a generation by itself; it may go on without one, or wait for the next."""
+    """A rank has left a generation by itself; it may continue without one, or wait for the next."""
     rank = _member(state, incarnation, generation)
     if rank is not None:
         _switches(state)
@@ -254,7 +254,7 @@ def _judge_script(state: State) -> None:
 
 
 def proxy_ready(state: State, *, world: int, world_rank: int, **_: Any) -> None:
-    """A proxy of a world has initialised its MPI."""
+    """A proxy of a world has initialized its MPI."""
     record = state.worlds.get(world)
     if record is not None and record.status is WorldStatus.STARTING:
         record.ready.add(world_rank)
@@ -280,7 +280,7 @@ def world_ended(state: State, *, world: int, why: str, hosts: Iterable[str] = ()
 
 
 def stop_requested(state: State, *, exit_code: int, whose: str, reason: str, **_: Any) -> None:
-    """The job shall end: a signal, a time-out, or something that cannot be mended."""
+    """The job shall end: a signal, a time-out, or something that cannot be repaired."""
     if state.result is None:
         state.result = Result(exit_code=exit_code, whose=whose, reason=reason)
 

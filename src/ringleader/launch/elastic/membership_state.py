@@ -23,7 +23,7 @@ SETTLE_SECONDS = 0.1
 """After the end of a world: one loss brings others with it, and the next world should know of all."""
 HOSTS_CHANGED = "the hosts changed"
 PLAIN_FAILURE = 1
-"""Exit code where a failure has none of its own."""
+"""Exit code for a failure without one."""
 Message = dict[str, Any]
 """What happened: the launcher's message, or a host agent's (``protocol.HOST_MESSAGES``) with its ``host``."""
 Order = dict[str, Any]
@@ -41,7 +41,7 @@ Order = dict[str, Any]
     generation, end_generation, notify, preparing    to every host agent, see ``generation_server``
     stop_ranks {}                  every rank ends, with the job's grace
     tell {event}                   people should know
-    finish {}                      nothing of the job runs that could be told to end
+    finish {}                      nothing of the job runs that could be ended
 """
 
 
@@ -60,7 +60,7 @@ class Limits(ElasticOptions):
     attach_timeout: float = 30.0
     """For the ranks of a generation to take part in it once it is made."""
     stop_seconds: float = 38.0
-    """For ranks that are told to end: the job's grace and time for the last words."""
+    """For ranks that are to end: the job's grace and time for the last words."""
 
     @property
     def rank_timeout(self) -> float:
@@ -85,14 +85,14 @@ class RankStatus(StrEnum):
     STARTED = "started"
     WAITING = "waiting"
     ORDERED = "ordered"
-    """Member of a generation that it was told of."""
+    """Member of a generation of which it was notified."""
     ATTACHED = "attached"
     DETACHING = "detaching"
     """Member of a generation that is over; it has not said yet that it waits."""
     DETACHED = "detached"
     """It left its generation by itself, as a script does at its end."""
     LEAVING = "leaving"
-    """It was told to leave."""
+    """It was ordered to leave."""
 
 
 class WorldStatus(StrEnum):
@@ -164,7 +164,7 @@ class Trouble:
     at: float
     why: str
     supposed: bool = False
-    """A rank left its generation, and why is not known yet: a peer's end may be told any moment."""
+    """A rank left its generation, and why is not known yet: a peer's end may be reported any moment."""
 
 
 @value_class.dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ class Result:
 
 @value_class.dataclass(frozen=True, kw_only=True)
 class RankFailure:
-    """How a rank failed; for the end of a job that cannot go on."""
+    """How a rank failed; for the end of a job that cannot continue."""
 
     at: float
     incarnation: int
@@ -254,9 +254,9 @@ class State:
     tidy_at: float | None = None
     """When ranks and worlds that the present generation does not need are ended."""
     switching: bool = False
-    """Ranks leave the generation because they were told of the next world."""
+    """Ranks leave the generation because they were notified of the next world."""
     notified: int = 0
-    """The world of which the ranks were told."""
+    """The world of which the ranks were notified."""
     counter: int = 0
     """Of updates of hosts."""
     preparing: bool = False
@@ -289,7 +289,7 @@ class State:
         return rank_on_host(self.order.get(rank.incarnation), rank.host)
 
     def members(self) -> list[RankRecord]:
-        """Return the ranks that take part in the generation, or were told to."""
+        """Return the ranks that take part in the generation, or were ordered to."""
         return [rank for rank in self.ranks.values() if rank.status in _IN_GENERATION]
 
     def ranks_at(self) -> dict[Slot, RankRecord]:
@@ -330,7 +330,7 @@ class State:
     ) -> None:
         """A rank has failed: forget it, remember how, leave its slot out where that happens too often.
 
-        ``supposed``: nobody told its end, so what is told of its host later is the cause.
+        ``supposed``: nobody reported its end, so what is reported of its host later is the cause.
         """
         was = self.ranks.pop(rank.incarnation, rank).status
         failure = RankFailure(
@@ -426,7 +426,7 @@ class State:
         return world
 
     def end_world(self, world: WorldRecord, *, hard: bool = False) -> None:
-        """End a world; it is forgotten when its end is told."""
+        """End a world; it is forgotten when its end is reported."""
         if world.status is not WorldStatus.ENDING:
             world.status = WorldStatus.ENDING
             self.give("end_world", world=world.number, hard=hard)
@@ -457,7 +457,7 @@ class State:
         host: str = "",
         supposed: bool = False,
     ) -> None:
-        """The generation cannot go on; its ranks are told, and will say that they wait."""
+        """The generation cannot continue; its ranks are notified, and will report that they wait."""
         if self.trouble is None:
             self.trouble = Trouble(at=self.now, why=why, supposed=supposed)
         elif self.trouble.supposed and not supposed:

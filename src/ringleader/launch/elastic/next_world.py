@@ -55,7 +55,7 @@ def all_are(state: State, world: WorldRecord, *statuses: RankStatus) -> bool:
 
 
 def lacks_host(state: State, world: WorldRecord) -> bool:
-    """Say whether a host of a world is not there any more."""
+    """Say whether a host of a world does not exist any more."""
     return any(host not in state.hosts for host, _ in world.layout)
 
 
@@ -146,7 +146,8 @@ def _choose(state: State, world: WorldRecord, layout: Layout, present: Collectio
     wanted = slots != present or _leaves_host(state, world) or world.repairs >= MOST_REPAIRS
     following = state.worlds.get(state.next_world)
     if following is not None:
-        # Ranks that were told of a world leave for it at a commit; what has changed since comes after that.
+        # Ranks that were notified of a world leave for it at a commit; what has changed since comes after
+        # that.
         fixed = state.notified == following.number and not lacks_host(state, following)
         if not fixed and not (wanted and set(slots_of(following.layout)) == slots):
             state.end_world(following)

@@ -61,7 +61,7 @@ def warm_start(
     if not words or (words[0] == "-m" and len(words) < 2):
         return WarmStart(cold="the command names no script")
     if words[0].startswith("-") and words[0] != "-m":
-        return WarmStart(cold=f"{words[0]} is an option that only a Python of its own has")
+        return WarmStart(cold=f"{words[0]} is an option that only a separate Python has")
     path = f"{words[1].replace('.', '/')}.py" if words[0] == "-m" else words[0]
     package = f"{words[1].replace('.', '/')}/__main__.py" if words[0] == "-m" else f"{path}/__main__.py"
     start = path if read(path) is not None else package
@@ -119,7 +119,7 @@ def _package(path: str, root: str) -> str:
 
 
 def _files(name: str, root: str) -> list[str]:
-    """Return where the user's files of a module, and of the packages that it lies in, would be."""
+    """Return where the user's files of a module, and of the packages that it is in, would be."""
     parts = name.split(".")
     places = ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
     before = f"{root}/" if root else ""
@@ -127,7 +127,7 @@ def _files(name: str, root: str) -> list[str]:
 
 
 def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield what a source imports outside of functions; nothing where it is no Python."""
+    """Yield what a source imports outside of functions; nothing where it is not Python."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

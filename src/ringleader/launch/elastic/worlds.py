@@ -28,7 +28,7 @@ class World:
         """Its mpirun has been started."""
         self.number, self.prepared, self.mpirun = number, prepared, mpirun
         self.told = False
-        """Its end was told."""
+        """Its end was reported."""
         self.end_at: float | None = None
         """When its mpirun is ended."""
 
@@ -81,7 +81,7 @@ class Worlds:
         self.worlds[number] = World(number, prepared, mpirun)
 
     def end(self, number: int, *, hard: bool) -> None:
-        """End a world: its proxies were told to leave; ``hard``: nobody is waited for."""
+        """End a world: its proxies were ordered to leave; ``hard``: nobody is waited for."""
         world = self.worlds.get(number)
         if world is not None and world.end_at is None:
             world.end_at = time.monotonic() + (0.0 if hard else LEAVE_SECONDS)
@@ -89,7 +89,7 @@ class Worlds:
                 world.mpirun.stop(hard=True)
 
     def tick(self, now: float) -> None:
-        """Tell of ends, and end what was to end by itself and has not; have the next supervisor ready."""
+        """Report ends, and end what was to end by itself and has not; have the next supervisor ready."""
         if self._standby is None:
             self._standby = MpirunProcess()
         for world in list(self.worlds.values()):

@@ -187,7 +187,7 @@ def is_python(program: str) -> bool:
 
 
 def interpreted_script(command: Sequence[str]) -> str | None:
-    """Return the file that a Python or a shell is told to run; ``None``: another program, or no file."""
+    """Return the file that a Python or a shell is to run; ``None``: another program, or no file."""
     if not command or not (is_python(command[0]) or PurePosixPath(command[0]).name in _SHELLS):
         return None
     takes_value = _VALUES_OF_PYTHON if is_python(command[0]) else _VALUES_OF_SHELLS

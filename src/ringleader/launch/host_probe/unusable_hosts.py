@@ -99,7 +99,7 @@ def _ringleader_faults(report: HostReport, ours: HostReport) -> Words:
 def _mpi_faults(report: HostReport, ours: HostReport) -> Words:
     if ours.mpirun and not report.mpirun:
         hint = f"install the same MPI ({ours.mpi_version}) at the same path, or choose another with --mpi"
-        yield f"the MPI is not there: no {ours.mpirun}", hint
+        yield f"the MPI does not exist: no {ours.mpirun}", hint
     elif report.mpi_version and ours.mpi_version and report.mpi_version != ours.mpi_version:
         what = f"{report.mpirun} is version {report.mpi_version} there, {ours.mpi_version} here"
         yield what, "use one version on every host, or choose another MPI with --mpi"
@@ -113,9 +113,9 @@ def _gpu_faults(report: HostReport) -> Words:
 def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Words:
     if not report.workdir:
         hint = "make it there with the script in it, use a shared file system, or name another: --workdir"
-        yield f"the working directory {job.workdir} is not there", hint
+        yield f"the working directory {job.workdir} does not exist", hint
     elif ours.script and not report.script and not report.unreadable:
-        yield f"the script is not there ({script_of(job)} in {job.workdir})", _COPY
+        yield f"the script does not exist ({script_of(job)} in {job.workdir})", _COPY
     elif ours.script and report.script and report.script != ours.script:
         sums = f"SHA-256 {report.script[:12]}… there, {ours.script[:12]}… here"
         yield (
@@ -129,7 +129,7 @@ def _program_faults(job: Job, report: HostReport) -> Words:
         return
     if report.program == "":
         hint = "check the spelling; give its full path, or install it"
-        yield f"the program {job.command[0]} is not there", hint
+        yield f"the program {job.command[0]} does not exist", hint
     elif report.unstartable:
         hint = "correct that line, or name the interpreter in front of it"
         yield f"the program {job.command[0]} cannot be started there: {report.unstartable}", hint
@@ -142,7 +142,7 @@ def _interface_faults(job: Job, report: HostReport) -> Words:
     there = ", ".join(f"{key} ({', '.join(found)})" for key, found in report.interfaces.items() if found)
     for name in wanted_interfaces(job):
         if not report.interfaces.get(name):
-            lacks = "has no address" if name in report.interfaces else "is not there"
+            lacks = "has no address" if name in report.interfaces else "does not exist"
             yield f"network interface {name} {lacks}", f"--network-interface takes one of: {there}"
 
 
@@ -158,7 +158,7 @@ def _name_faults(report: HostReport, ours: HostReport, *, takes_ranks: bool) -> 
         else:
             hint = "add every host of the job to its /etc/hosts or DNS, or use addresses"
             yield f"the name {name} does not resolve there", hint
-    # Our own name may mean anything there: the MPI's daemons are told our address.
+    # Our own name may mean anything there: the MPI's daemons get our address.
     for name in () if report.is_local else report.looped:
         if name not in (*own, ours.hostname):
             what = f"the name {name} means itself there ({', '.join(report.names[name])})"

@@ -1,7 +1,7 @@
 """Which MPI starts the ranks: the embedded wheel, or the one the user points at, with its own library.
 
 Which ``mpirun`` starts a rank and which ``libmpi`` the rank loads are two different things (mpi4py takes the
-first library it finds), so both are found together here and the ranks are told the library.
+first library it finds), so both are found together here and the library is passed to the ranks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HINTS: dict[str, str] = {
     "openmpi4": "apt install openmpi-bin on Debian 12, or give the path of its mpirun",
     "mpich": "apt install mpich, or use --mpi embedded",
     "mvapich": "give the path of its mpirun",
-    "intel": "pip install impi-rt into an environment of its own and give that with --mpi PREFIX",
+    "intel": "pip install impi-rt into its own environment and give that with --mpi PREFIX",
 }
 """What to do where nothing is found."""
 
@@ -92,7 +92,7 @@ def _missing(word: str, what: str) -> RefusedError:
 
 def _embedded_places(python: str) -> tuple[Path, ...]:
     """Return where the wheel's launcher may lie: beside the interpreter, or in its installation's bin."""
-    # A bare name is found on PATH, as whoever starts it finds it; "python3" does not lie in this directory.
+    # A bare name is found on PATH, as whoever starts it finds it; "python3" is not in this directory.
     there = python if "/" in python else shutil.which(python)
     places = [Path(there).parent / "mpirun"] if there else []
     return tuple(dict.fromkeys((*places, Path(sys.prefix) / "bin/mpirun")))

@@ -75,7 +75,7 @@ class MpirunProcess:
         """mpirun's exit code once it has ended, negative for a signal."""
         self.supervisor_lost = False
         """mpirun's supervisor was killed, and mpirun with it."""
-        self.supervisor_signalled: float | None = None
+        self.supervisor_signaled: float | None = None
         """When (``time.monotonic``) somebody told the supervisor to end."""
         self.failure = ""
         """Why mpirun could not even be started."""
@@ -146,8 +146,8 @@ class MpirunProcess:
             for line in lines:
                 words = json.loads(line)
                 self.failure = words.get("failed", self.failure)
-                if "signalled" in words:
-                    self.supervisor_signalled = time.monotonic()
+                if "signaled" in words:
+                    self.supervisor_signaled = time.monotonic()
                 if "ended" in words:
                     self._end(words["ended"])
         else:

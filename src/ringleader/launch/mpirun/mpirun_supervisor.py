@@ -1,4 +1,4 @@
-"""Stays with mpirun on the launching host, in an interpreter of its own.
+"""Stays with mpirun on the launching host, in its own interpreter.
 
 Standard library only, and of that as little as the agents take: it stands between us and mpirun's start.
 
@@ -62,7 +62,7 @@ class MpirunSupervisor:
         self.mpirun = self._start()
 
     def _start(self) -> int:
-        """Start mpirun, in a session of its own and mortal with us; return its pid, 0 where that failed."""
+        """Start mpirun, in its own session and mortal with us; return its pid, 0 where that failed."""
         ours, argv = os.getpid(), self.order["argv"]
         pid = os.fork()
         if pid:
@@ -97,7 +97,7 @@ class MpirunSupervisor:
         self.directory.leave()
 
     def _wait(self, milliseconds: int | None) -> None:
-        """Wait for a word, a signal, or so long; do what it asks for."""
+        """Wait for a word, a signal, or this long; do what it asks for."""
         poll = select.poll()
         poll.register(self.wake, select.POLLIN)
         if self.lifeline:
@@ -111,7 +111,7 @@ class MpirunSupervisor:
                 self._word(data)
             elif set(data) & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
                 # Whoever signals every process of the job (systemd, Slurm) grants the ranks their grace too.
-                self._tell(signalled=True)
+                self._tell(signaled=True)
                 self._stop(GRACE + self._grace())
 
     def _overdue(self) -> bool:

@@ -1,7 +1,7 @@
 """One job's connections to its hosts: opened once, shared by probe and MPI launcher, then closed.
 
 OpenSSH itself shares the connections (ControlMaster). Everything it is to do is in one configuration
-file of the job, so that the MPI needs to be told only ``ssh -F FILE``.
+file of the job, so that the MPI needs only ``ssh -F FILE``.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class SshConnections:
 
         ``base``: where the private directory is made (default: the first of /tmp and the like whose path is
         short enough for a socket). ``persist``: seconds that a connection outlives its last use. Raises
-        ProbeError without an ssh client, RequestError for files that are not there and for paths that
+        ProbeError without an ssh client, RequestError for files that do not exist and for paths that
         ssh_config cannot hold.
         """
         program = shutil.which("ssh", path=environ.get("PATH"))
@@ -198,7 +198,7 @@ class SshConnections:
             return Reply(exit_code=code, stdout=stdout, stderr=errors.read().decode(errors="replace"))
 
     def _end_masters(self, directory: Path) -> None:
-        """Tell every shared connection whose socket lies in a directory to end, all at once; remove it."""
+        """Tell every shared connection whose socket is in a directory to end, all at once; remove it."""
         asked = [
             subprocess.Popen(
                 (self._program, "-F", "none", "-o", f"ControlPath={socket}", "-O", "exit", "master"),
@@ -219,8 +219,8 @@ class SshConnections:
 
 
 def check_files(ssh: Ssh) -> None:
-    """Raise RequestError for files of an ssh that are not there."""
-    # ssh itself passes over an Include that is not there, and over a key.
+    """Raise RequestError for files of an ssh that do not exist."""
+    # ssh itself passes over an Include that does not exist, and over a key.
     given = (("--ssh-config", ssh.config), ("--ssh-identity", ssh.identity))
     faults = [
         Fault(where=option, what=f"there is no file {path}", hint="check the path")

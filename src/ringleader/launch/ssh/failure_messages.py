@@ -210,7 +210,7 @@ _SSH = (
     ),
     (
         r"Bad configuration option|Bad owner or permissions|terminating, \d+ bad|ontrolPath.*too long",
-        lambda f: (f"ssh cannot use its configuration: {_last_line(f)}", "mend the file it names"),
+        lambda f: (f"ssh cannot use its configuration: {_last_line(f)}", "repair the file it names"),
     ),
 )
 
@@ -219,7 +219,7 @@ def _no_python(failure: Failure) -> tuple[str, str]:
     there = "; ".join(line.strip() for line in failure.pythons_there.splitlines() if line.strip())
     found = f"found there: {there}" if there else "no other Python was found there"
     if failure.exit_code == 127:
-        kind = "is not there"
+        kind = "does not exist"
     elif failure.exit_code == 126:
         kind = "may not be started"
     else:

@@ -212,7 +212,7 @@ class AgentServer:
         self._selector.modify(connection.sock, events, connection)
 
     def flush_all(self, seconds: float) -> None:
-        """Send what waits for any connection, as far as the connections take it within so long."""
+        """Send what waits for any connection, as far as the connections take it within this long."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and (
             late := [connection for connection in self._connections if connection.waiting]
@@ -245,7 +245,7 @@ class AgentServer:
 def listen(addresses: Sequence[str], *, backlog: int) -> list[socket.socket]:
     """Return sockets that listen on these addresses on one free port; on all there are where none is ours.
 
-    Ours are those by which agents are told to reach us; nobody else needs to find this port.
+    Ours are those by which agents reach us; nobody else needs to find this port.
     """
     for _ in range(_PORT_ATTEMPTS):
         made: list[socket.socket] = []

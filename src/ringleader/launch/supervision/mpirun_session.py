@@ -26,8 +26,6 @@ from ringleader.launch.exit_reason import (
     aborts_in,
     daemons_lost_in,
     job_exit,
-    listed,
-    ranks_named,
     relevant_lines,
     root_cause,
 )
@@ -38,6 +36,7 @@ from ringleader.launch.supervision.agent_connections import AgentConnection
 from ringleader.launch.supervision.ranks import RankState
 from ringleader.launch.supervision.session import Channels, Session
 from ringleader.plan.job import Mpi
+from ringleader.plan.rank_placement import listed, ranks_named
 from ringleader.render.hostfile import bare_name
 from ringleader.render.mpirun_command import same_library
 from ringleader.render.rank_environment import FreePorts
@@ -45,7 +44,7 @@ from ringleader.render.rank_environment import FreePorts
 NOTICE_SECONDS = 0.0005
 """For each rank of the job, from one round of notices of ends to the next."""
 LOST_SECONDS = 8.0
-"""After mpirun's end, or after the grace of ranks that were told to stop: for the agents' last words."""
+"""After mpirun's end, or after the grace of ranks that were ordered to stop: for the agents' last words."""
 REMIND_SECONDS = 3.0
 """After an order to stop: until the user hears whom it still waits for."""
 MPIRUN_SECONDS = 3.0
@@ -94,7 +93,7 @@ class Supervisor(Session[RankState]):
         """What ended while the job needed it."""
         self._mpirun_noted = False
         self._ended: list[RankState] = []
-        """Ranks of whose end the others have not been told."""
+        """Ranks of whose end the others have not been notified."""
         self._next_notice = float("-inf")
         self._reported = 0
         self._mpirun_gone: float | None = None
@@ -141,7 +140,7 @@ class Supervisor(Session[RankState]):
         first = self.ranks[0].hello
         assert first is not None
         for state in self.ranks.values():
-            # An uncoupled rank meets nobody else: JAX's service is its own then.
+            # An independent rank meets nobody else: JAX's service is its own then.
             hello = state.hello if self.job.uncoupled and state.hello is not None else first
             ports = FreePorts(master=int(first["free_port"]), jax=int(hello["jax_port"]))
             limit = self.channels.open_files
@@ -161,7 +160,10 @@ class Supervisor(Session[RankState]):
         """Stop all ranks, for the first cause that came up."""
         if self.cause is None:
             self.cause = cause
-            self.send_stop(self.job.grace)
+            if cause.why is Why.RANK and any(state.has_groups for state in self.ranks.values()):
+                self.stop_after_stacks(self.clock())  # it may have failed because of another
+            else:
+                self.send_stop(self.job.grace)
 
     def refuse(self, *faults: Fault) -> None:
         """Stop everything: what runs is not what was planned."""
@@ -259,7 +261,7 @@ class Supervisor(Session[RankState]):
         if self.flow.held or (self.mpirun.ended and self.flow.waiting):
             return 0.005
         near = self._ended or self.said_bye is not None or self.mpirun.exit_code is not None
-        return 0.05 if near or "stop" in self.alarms or "give up" in self.alarms else 0.25
+        return 0.05 if near or "stacks" in self.alarms or "give up" in self.alarms else 0.25
 
     def is_over(self) -> bool:
         """True when mpirun has ended, and every agent that ever reported has been heard to its last word."""
@@ -279,6 +281,7 @@ class Supervisor(Session[RankState]):
                 self._starting(now)
             else:
                 self._running(now, self.started_at)
+        self.watch_progress(now)
         if self.stacks_are_shown(now):
             self.send_stop(self.job.grace)
         if self.is_due("remind", now):
@@ -353,8 +356,8 @@ class Supervisor(Session[RankState]):
     def _tell_ends(self, now: float) -> None:
         """Tell the ranks that run which others have ended, so that nobody waits for them.
 
-        Ends that come together are told together, and with many ranks less often: what is sent in a second
-        does not grow with their number.
+        Ends that come together are reported together, and with many ranks less often: what is sent in a
+        second does not grow with their number.
         """
         if not self._ended or now < self._next_notice:
             return
@@ -396,11 +399,11 @@ class Supervisor(Session[RankState]):
             self._mpirun_noted = True
             if mpirun.supervisor_lost:
                 self.lose(Lost.SUPERVISOR, number=-mpirun.exit_code)
-            elif mpirun.exit_code < 0 and not mpirun.supervisor_signalled:
+            elif mpirun.exit_code < 0 and not mpirun.supervisor_signaled:
                 self.lose(Lost.MPIRUN, number=-mpirun.exit_code)
-        signalled = mpirun.supervisor_signalled
-        if signalled is not None and now > signalled - self.began + RACE:
-            mpirun.supervisor_signalled = None
+        signaled = mpirun.supervisor_signaled
+        if signaled is not None and now > signaled - self.began + RACE:
+            mpirun.supervisor_signaled = None
             self.lose(Lost.SUPERVISOR)
         for host in ssh.lost() if ssh is not None else ():
             self.losses.append(Loss(what=Lost.SESSION, at=now, host=host))
@@ -417,7 +420,7 @@ class Supervisor(Session[RankState]):
             lost_after=self.job.lost_after,
             mpi=self.prepared.mpi.name,
         )
-        # A daemon that mpirun says to have lost: one that is told to end does not break off.
+        # A daemon that mpirun says to have lost: one that is ordered to end does not break off.
         nodes = set(daemons_lost_in(self.mpirun.output()))
         at = min((loss.at for loss in self.losses), default=self.cause.at if self.cause else 0.0)
         daemons = [

@@ -2,8 +2,8 @@
 
 An agent sends output only as far as the launcher has granted it (a window), as plain programs write only as
 far as a pipe takes it; what agents say of their ranks is never held back. So a reader that reads nothing
-slows the ranks down, and nothing else: time-outs, ends and signals go on. Our standard input goes to rank 0
-one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
+slows the ranks down, and nothing else: time-outs, ends and signals continue. Our standard input goes to rank
+0 one piece at a time, when rank 0 asks for it. Who serves the agents is in ``session``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ringleader.agents import protocol
-from ringleader.launch.exit_reason import Cause, Why
+from ringleader.launch.exit_reason import Cause, Why, signal_name
 from ringleader.launch.outcome import Listener, RankEnd
 from ringleader.launch.rank_output import STREAMS, LineCutter, OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
@@ -25,7 +25,7 @@ MOST = 8 * 1024 * 1024
 """Bytes that wait for a reader above which ranks are granted nothing more."""
 UNREAD_SECONDS = 10.0
 """After the end of a job that did not end well: for a reader that takes nothing, before the rest is lost."""
-SIGNALLED_SECONDS = 1.0
+SIGNALED_SECONDS = 1.0
 """The same where a signal ended the job: whoever sent it wants an end."""
 
 
@@ -53,6 +53,16 @@ class RankState:
     """All its output has arrived."""
     stacks_requested: bool = False
     """Its stacks were requested and the answer has not come yet."""
+    record_requested: bool = False
+    """The same of what it knows of its collectives."""
+    pythons: list[dict[str, Any]] = field(default_factory=list)
+    """Its Pythons and their stacks, as its agent sent them last."""
+    mute: list[dict[str, str]] = field(default_factory=list)
+    """Its processes that write no stack."""
+    has_groups: bool = False
+    """It has process groups of `torch.distributed`."""
+    record: dict[str, Any] | None = None
+    """What it reported last of its collectives."""
     cutters: dict[str, LineCutter] = field(default_factory=lambda: {name: LineCutter() for name in STREAMS})
     to_grant: int = 0
     """Bytes of output that it has sent and not been granted again."""
@@ -74,6 +84,21 @@ class RankState:
     def name(self) -> str:
         """``rank 1 (h2)``, for messages."""
         return f"rank {self.rank} ({self.host.host.name})"
+
+    @property
+    def has_failed(self) -> bool:
+        """An exception has left its script, or it has ended as a failure."""
+        return self.failed_at is not None or (self.end is not None and self.end.failed)
+
+    @property
+    def how_it_ended(self) -> str:
+        """How it ended, for messages; empty: it runs."""
+        if self.end is not None and self.end.signal is not None:
+            return f"ended by {signal_name(self.end.signal)}"
+        if self.end is None:
+            return "" if self.failed_at is None else f"failed with exit code {self.failing_code}"
+        known = self.end.exit_code is not None
+        return f"ended with exit code {self.end.exit_code}" if known else self.end.reason or "has ended"
 
 
 class OutputFlow:
@@ -103,7 +128,7 @@ class OutputFlow:
             self.tick()
 
     def tick(self) -> None:
-        """Grant what was held back, if the readers have caught up; tell of a full disk once."""
+        """Grant what was held back, if the readers have caught up; report a full disk once."""
         if self.held and self.waiting < MOST:
             for state in self.held:
                 self._tell(state, do="written", bytes=state.to_grant)
@@ -118,7 +143,7 @@ class OutputFlow:
         if not waiting or cause is None:
             return not waiting
         if self._give_up_at is None or waiting != self._seen:
-            patience = SIGNALLED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
+            patience = SIGNALED_SECONDS if cause.why is Why.SIGNAL else UNREAD_SECONDS
             self._give_up_at, self._seen = now + patience, waiting
         return now > self._give_up_at
 

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ringleader.agents import protocol
 from ringleader.launch import signals
@@ -22,11 +22,20 @@ from ringleader.launch.rank_output import STREAMS, OutputFiles
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.launch.supervision.ranks import OutputFlow, RankState, StdinForwarding
 from ringleader.plan.job import Job
+from ringleader.plan.rank_placement import listed
 
-STACK_SECONDS = 3.0
-"""After a time-out: for the ranks to print their stacks."""
-STACK_PAUSE = 0.5
-"""After the last agent's answer: for the stacks, already written, to arrive."""
+if TYPE_CHECKING:
+    from ringleader.launch.hang_verdict import Verdict
+    from ringleader.launch.stragglers import Straggler, Stragglers
+
+STACK_SECONDS = 5.0
+"""For ranks to say what they are doing."""
+RECORD_SECONDS = 3.0
+"""After the last agent's answer: for what the ranks themselves report."""
+FIRST_SECONDS = 10.0
+"""After the start: the listener hears once more that the ranks run, and may say what it has not heard."""
+MOVES = frozenset(("progress", "steps", "step"))
+"""Reports of ranks that make steps."""
 FLUSH_SECONDS = 1.0
 """For words to the agents to leave this process before it stops."""
 MOST_LIVES = 1000
@@ -67,11 +76,21 @@ class Session(Generic[Rank]):
         """When the loop last came round: from then on a process that SIGSTOP stopped did not run."""
         self.reads = channels.stdin is not None
         self.started_at: float | None = None
-        """When all ranks were told to start, where that is one moment."""
+        """When all ranks were ordered to start, where that is one moment."""
         self.stdin = StdinForwarding(channels.selector, self.server, channels.stdin)
         self.flow = OutputFlow(self.listener, self.files, size, self.tell)
         self.alarms: dict[str, float] = {}
         """When something is due, by the session's clock: ``is_due`` says so, once."""
+        self.hang: Verdict | None = None
+        """What was said last of ranks that wait for each other."""
+        self.stragglers: Stragglers | None = None
+        """Those that report how they spend a step."""
+        self._stops_after_stacks = False
+        self._least_wait: float | None = None
+        """From which a wait of ranks counts; ``None``: by what is usual."""
+        self._moved_at: float | None = None
+        """When the job made a step; where it has reported none, when it printed something."""
+        self._makes_steps = self._has_started = False
 
     def clock(self) -> float:
         """Seconds since the start."""
@@ -104,7 +123,7 @@ class Session(Generic[Rank]):
 
     @property
     def is_stopping(self) -> bool:
-        """True once ranks were told to end."""
+        """True once ranks were ordered to end."""
         raise NotImplementedError
 
     def stop_for(self, cause: Cause) -> None:
@@ -174,24 +193,93 @@ class Session(Generic[Rank]):
         """Return the ranks whose command runs."""
         return [state for state in self.ranks.values() if state.running and state.end is None]
 
-    def show_stacks(self) -> None:
-        """Have every rank print its Python stacks."""
+    def show_stacks(self, least: float | None = None) -> None:
+        """Ask every rank where it is and what it waits for; ``stacks_are_shown`` shows it.
+
+        ``least``: seconds from which a wait counts; ``None``: by what is usual.
+        """
+        self._least_wait = least
+        self.alarms["stacks"] = self.clock() + STACK_SECONDS
         for state in self.running():
-            state.stacks_requested = True
+            state.stacks_requested = state.record_requested = True
+            state.pythons, state.mute = [], []
+            state.record = state.record if state.has_failed else None
             self.tell(state, do="stacks")
 
     def stop_after_stacks(self, now: float) -> None:
-        """The time is over: have the stacks printed; ``stacks_are_shown`` tells when that is done."""
+        """The job ends: show first where its ranks are; ``stacks_are_shown`` says when that is done."""
         self.show_stacks()
-        self.alarms["stop"] = now + STACK_SECONDS
+        self._stops_after_stacks = True
 
     def stacks_are_shown(self, now: float) -> bool:
-        """Say, once, that ranks that were to print their stacks have, or have had the time."""
-        if "stop" not in self.alarms:
+        """Show where ranks are that were asked; say, once, that all may be stopped that wait for that."""
+        if "stacks" not in self.alarms:
             return False
-        if not any(state.stacks_requested and not state.done for state in self.ranks.values()):
-            self.alarms["stop"] = min(self.alarms["stop"], now + STACK_PAUSE)
-        return self.is_due("stop", now)
+        asked = [state for state in self.ranks.values() if state.end is None and not state.done]
+        if not any(state.stacks_requested for state in asked):
+            is_all = not any(state.record_requested for state in asked)
+            self.alarms["stacks"] = 0.0 if is_all else min(self.alarms["stacks"], now + RECORD_SECONDS)
+        if not self.is_due("stacks", now):
+            return False
+        self._explain()
+        stops, self._stops_after_stacks = self._stops_after_stacks, False
+        return stops
+
+    def _explain(self) -> None:
+        """Say which rank the others wait for; show the stacks, too, unless a rank has failed."""
+        from ringleader.launch.hang_verdict import judge
+        from ringleader.launch.python_stacks import groups, stacks_of, text_of
+
+        states = self.ranks.values()
+        stacks = [stack for state in states for stack in stacks_of(state.rank, state.pythons)]
+        # In an elastic job another may have taken the place of one that has ended.
+        alive = {state.rank for state in states if not state.how_it_ended}
+        over = [state for state in states if state.rank not in alive]
+        failed = {state.rank for state in over if state.has_failed}
+        self.hang = judge(
+            {state.rank: state.record for state in states if state.record or state.has_groups},
+            stacks={stack.rank: stack for stack in stacks if stack.is_first},
+            ended={state.rank: state.how_it_ended for state in over},
+            failed=failed,
+            least=self._least_wait,
+        )
+        if len(alive | failed) > 1 and (self.hang.accuses or not failed):
+            self.listener.warning(str(self.hang))
+        if failed:
+            return
+        for state in states:
+            for process in state.mute:
+                where = f" in {process['waits_in']}" if process["waits_in"] else ""
+                self.listener.warning(
+                    f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
+                    f"its state is {process['state']}{where}"
+                )
+        names = {state.rank: state.name for state in states}
+        for found in groups(stacks):
+            self.listener.warning(text_of(found, listed(names[stack.rank] for stack in found)))
+
+    def slow_ranks(self) -> tuple[Straggler, ...]:
+        """Return the ranks that were slow for long, by rank."""
+        found = {} if self.stragglers is None else self.stragglers.found
+        return tuple(one for _rank, one in sorted(found.items()))
+
+    def watch_progress(self, now: float) -> None:
+        """Ask the ranks where they are, once, if the job has made no step for ``--hang-seconds``."""
+        if self.is_due("told", now):
+            self.listener.progress("")
+        patience = self.job.hang_seconds
+        if patience is None or self._moved_at is None or now - self._moved_at < patience or self.is_stopping:
+            return
+        self._moved_at = None
+        what = "made no step" if self._makes_steps else "printed nothing"
+        self.listener.warning(f"the job has {what} for {patience:g} s (--hang-seconds)")
+        self.show_stacks(min(3.0, patience / 2))
+
+    def _moves(self, is_step: bool) -> None:
+        """Note a step, or output of a job that has reported no step."""
+        if is_step or not self._makes_steps:
+            self._makes_steps = self._makes_steps or is_step
+            self._moved_at = self.clock()
 
     # --- what agents say ----------------------------------------------------------------------------------
 
@@ -217,6 +305,7 @@ class Session(Generic[Rank]):
 
     def line(self, state: Rank, stream: str, line: bytes) -> None:
         """Pass on a line of a rank."""
+        self._moves(False)
         if not self.job.quiet:
             self.listener.output(state.rank, stream, line)
 
@@ -232,6 +321,10 @@ class Session(Generic[Rank]):
     def on_started(self, state: Rank, words: dict[str, Any]) -> None:
         """Its command runs."""
         state.running = True
+        self._moves(False)
+        if not self._has_started:
+            self._has_started = True
+            self.alarms["told"] = self.clock() + FIRST_SECONDS
         if why := words.get("why_cold"):
             what = "starts by itself, as the warm Python of its host cannot fork it"
             self.listener.warning(f"rank {state.rank} {what}: {why}")
@@ -239,25 +332,43 @@ class Session(Generic[Rank]):
     def on_report(self, state: Rank, words: dict[str, Any]) -> None:
         """It wrote to its report pipe."""
         report = words["report"]
-        if report.get("kind") == "traffic":
+        kind = report.get("kind")
+        if kind == "traffic":
             state.traffic = [*state.traffic, report][-MOST_LIVES:]
             return
-        state.differences += [report] if report.get("kind") == "consistency" else []
+        if kind in ("collectives", "watched"):
+            state.has_groups = True
+            if kind == "collectives":
+                state.record, state.record_requested = report, False
+            return
+        if kind in MOVES:
+            self._moves(True)
+        if kind in ("step", "own"):
+            self._watch_stragglers(state, report)
+            if kind == "own":
+                return
+        state.differences += [report] if kind == "consistency" else []
         self.listener.report(state.rank, report)
+
+    def _watch_stragglers(self, state: Rank, report: dict[str, Any]) -> None:
+        """Name a rank that the others wait for while it is slow."""
+        if self.stragglers is None:
+            from ringleader.launch.stragglers import Stragglers
+
+            self.stragglers = Stragglers()
+        names = {state.rank: state.name for state in self.running()}
+        for found in self.stragglers.add(state.rank, report, self.clock(), len(names)):
+            self.listener.warning(found.text(names[found.rank]))
 
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""
         state.evidence = words
 
     def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
-        """Its Pythons print their stacks; other processes of it cannot."""
+        """Its Pythons have written their stacks; other processes of it cannot."""
         state.stacks_requested = False
-        for process in words["mute"]:
-            where = f" in {process['waits_in']}" if process["waits_in"] else ""
-            self.listener.warning(
-                f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
-                f"its state is {process['state']}{where}"
-            )
+        state.record_requested = state.record_requested and bool(words["asked"])
+        state.pythons, state.mute = words["pythons"], words["mute"]
 
     def on_more_input(self, state: Rank, words: dict[str, Any]) -> None:
         """It has room for more of our standard input."""
@@ -349,12 +460,12 @@ class Session(Generic[Rank]):
             self.tell(state, do="signal", number=number)
         if not told:
             name = signal.Signals(number).name
-            self.listener.warning(f"{name} came while no rank ran: nobody was told")
+            self.listener.warning(f"{name} came while no rank ran: it had no effect")
 
     def _suspend(self) -> None:
         """Stop all ranks on all hosts, then ourselves; when we are continued, they are too.
 
-        Ranks that are told to end are left alone: their agents count how long they may take.
+        Ranks that were ordered to end are left alone: their agents count how long they may take.
         """
         if not self.is_stopping:
             for state in self.ranks.values():

@@ -1,7 +1,7 @@
 """An application with everything decided, and what each container sees at /etc/ringleader. Pure.
 
 Host keys are ours too, so every one is known and checked from the first connection on. The key that opens
-the containers lies in mpihead alone; a container has its own host key and nobody else's.
+the containers is in mpihead alone; a container has its own host key and nobody else's.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def user_of(word: str) -> User:
     match = _USER.fullmatch(word)
     if match is None:
         hint = "write root, or numbers as in 1000:1000; id -u and id -g say yours"
-        raise WrongValueError(f"{word[:80]!r} is no user", hint)
+        raise WrongValueError(f"{word[:80]!r} is not a user", hint)
     uid, gid = int(match[1]), None if match[2] is None else int(match[2])
     if max(uid, gid or 0) > _LARGEST_ID:
         raise WrongValueError(f"{word} is beyond the largest number of a user")
@@ -100,54 +100,69 @@ def user_of(word: str) -> User:
 class ComposeRequest:
     """An application as it was asked for, with the options of ``ringleader render compose``."""
 
-    image: str = option("With Ringleader, an MPI and OpenSSH.", default="", required=True, metavar="IMAGE")
+    image: str = option(
+        "Image that contains Ringleader, an MPI and OpenSSH.", default="", required=True, metavar="IMAGE"
+    )
     ranks: int | None = option(
-        "Ranks in all, in containers on one host.", *("-n", "--np"), called="-n", metavar="RANKS"
+        "Number of ranks, in containers on one host.", *("-n", "--np"), called="-n", metavar="RANKS"
     )
     hosts: tuple[Host, ...] = ()
     """One container on each; the first has mpihead. A host without slots has ``slots``."""
     target: Target | None = option(
-        "docker compose on one host, on several (one file for each), or a swarm. [default: hosts with "
-        "--hosts, else one-host]",
+        "docker compose on one host, docker compose on several (a file for each), or a swarm. [default: "
+        "hosts with --hosts, else one-host]",
         "--on",
         metavar="one-host|hosts|swarm",
         choices=tuple(Target),
         read=Target,
     )
-    slots: int | None = option("Of each container. [default: one for each GPU, else one]", metavar="N")
-    gpus: int = option("GPUs of each container. [default: 0]", default=0, metavar="N")
+    slots: int | None = option("Slots per container. [default: one per GPU, else one]", metavar="N")
+    gpus: int = option("GPUs per container. [default: 0]", default=0, metavar="N")
     rdma: str = option(
-        "How containers come to NICs: none, host-network, efa, erdma. [default: none]",
+        "How containers get NICs: none, host-network, efa, erdma. [default: none]",
         default=NONE,
         metavar="PROFILE",
     )
     network: Network | None = option(
-        "bridge: its own network on one host, without RDMA. [default: host; in a swarm an overlay]",
+        "Network of the containers; bridge: a separate one on one host, without RDMA. [default: host; "
+        "overlay in a swarm]",
+        "--network-mode",
+        old=("--network",),
         metavar="host|bridge",
         choices=tuple(Network),
         read=Network,
     )
     ssh_port: int | None = option(
-        "Of the containers' sshd; several on one host's network count up from it. [default: 33, for "
-        "others than root 2233]",
+        "Port of sshd; containers that share a host's network use the following ports. [default: 33; 2233 "
+        "if --user is not root]",
         metavar="PORT",
     )
-    name: str = option("Of the application.", default="ringleader", metavar="NAME", show_default=False)
+    name: str = option(
+        "Name of the compose project, or of the stack. [default: ringleader]",
+        "--project-name",
+        old=("--name",),
+        default="ringleader",
+        metavar="NAME",
+    )
     """Also of the compose project, or of the stack."""
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     """Variables of every container and of every session in it."""
-    workdir: str = option("In the containers. [default: the first mount]", default="", metavar="DIR")
+    workdir: str = option(
+        "Working directory in the containers. [default: the first mount]", default="", metavar="DIR"
+    )
     """Empty, without mounts: what the image says."""
-    shm_size: str = option("Limit of /dev/shm. [default: 16g]", default="16g", metavar="SIZE")
+    shm_size: str = option("Size limit of /dev/shm. [default: 16g]", default="16g", metavar="SIZE")
     """Nothing is taken until it is used."""
     user: User = option(
-        "Who runs sshd and the ranks; needs an account in the image. [default: root]",
+        "User that runs sshd and the ranks; needs an account in the image. [default: root]",
         default=User(),
         metavar="root|UID[:GID]",
         read=user_of,
     )
-    wait: int = option("How long mpihead waits for the nodes. [default: 300]", default=300, metavar="SECONDS")
+    wait: int = option(
+        "Time for which mpihead waits for the nodes. [default: 300]", default=300, metavar="SECONDS"
+    )
     faults: tuple[Fault, ...] = ()
     """Found while the request was being read; reported with all others."""
 
@@ -164,7 +179,7 @@ class ComposeRequest:
 
     @property
     def shares_ports(self) -> bool:
-        """Say whether the containers share one host's network: each has a port of its own on loopback."""
+        """Say whether the containers share one host's network: each has its own port on loopback."""
         return self.chosen_target is Target.ONE_HOST and self.chosen_network is Network.HOST
 
     @property
@@ -249,18 +264,18 @@ def faults_of(request: ComposeRequest) -> tuple[Fault, ...]:
 def _words(request: ComposeRequest) -> Found:
     if not _IMAGE.fullmatch(request.image) or "//" in request.image:
         hint = "write registry/name:tag, or registry/name@sha256:…"
-        yield "--image", f"{request.image[:80]!r} is no name of an image", hint
+        yield "--image", f"{request.image[:80]!r} is not a name of an image", hint
     if not _NAME.fullmatch(request.name):
         hint = "small letters, digits, hyphens, underscores; a letter or a digit first"
-        yield "--name", f"{request.name[:80]!r} is no name of an application", hint
+        yield "--project-name", f"{request.name[:80]!r} is not a name for a project", hint
     if not _SHM.fullmatch(request.shm_size):
         yield "--shm-size", f"{request.shm_size[:80]!r} is not a size", "write 16g or 512m"
     if request.workdir and (not request.workdir.startswith("/") or not request.workdir.isprintable()):
-        yield "--workdir", f"{request.workdir[:80]!r} is no absolute path", ""
+        yield "--workdir", f"{request.workdir[:80]!r} is not an absolute path", ""
     for name, value in request.env:
         if any(category(c) in ("Cc", "Cs") and c != "\t" for c in value):
             what = "the value holds a line break or another control character, which no sshd can pass on"
-            yield f"--env {name}", what, "put it into a file below a mount"
+            yield f"-x {name}", what, "put it into a file below a mount"
 
 
 def _sizes(request: ComposeRequest) -> Found:
@@ -312,7 +327,7 @@ def _ports(request: ComposeRequest) -> Found:
     first = request.first_port
     last = first + max(0, len(request.all_slots) - 1) if request.shares_ports else first
     if not 1 <= first <= 65535:
-        yield "--ssh-port", f"{first} is no port number", "use 1 to 65535"
+        yield "--ssh-port", f"{first} is not a port number", "use 1 to 65535"
     elif last > 65535:
         yield "--ssh-port", f"the containers would take the ports {first} to {last}", "the last port is 65535"
     elif first < 1024 and not request.user.is_root:
@@ -332,12 +347,12 @@ def _nics_and_networks(request: ComposeRequest) -> Found:
         yield f"--rdma {rdma}", f"compose cannot express it: {obstacle}", hint
     elif rdma != NONE and network is Network.BRIDGE:
         what = f"{rdma} needs the host's network: a NIC's address is not in another one"
-        yield "--network bridge", what, "leave out --network"
+        yield "--network-mode bridge", what, "leave out --network-mode"
     if network is Network.BRIDGE and target is Target.HOSTS:
         what = "containers of other hosts cannot be reached in it"
-        yield "--network bridge", what, "leave out --network, or use --on swarm"
+        yield "--network-mode bridge", what, "leave out --network-mode, or use --on swarm"
     if network is Network.OVERLAY and target is not Target.SWARM:
-        yield "--network overlay", "only a swarm has it", "--on swarm"
+        yield "--network-mode overlay", "only a swarm has it", "--on swarm"
 
 
 def _swarm(request: ComposeRequest) -> Found:
@@ -347,7 +362,7 @@ def _swarm(request: ComposeRequest) -> Found:
         what = "a swarm's services have no devices and not the host's network: docker stack ignores both"
         yield f"--rdma {request.rdma}", what, instead
     if request.gpus:
-        yield "--gpus", "a swarm knows GPUs only as generic resources that each daemon was told of", instead
+        yield "--gpus", "a swarm knows GPUs only as generic resources of each daemon", instead
     if request.network not in (None, Network.OVERLAY):
         what = "docker stack ignores network_mode: services are in an overlay network"
-        yield f"--network {request.network}", what, instead
+        yield f"--network-mode {request.network}", what, instead

@@ -1,4 +1,4 @@
-"""The open groups of a generation: watched, and aborted each in a thread of its own, with a deadline.
+"""The open groups of a generation: watched, and aborted each in its own thread, with a deadline.
 
 Where a peer has died, kernels of NCCL wait for it for ever, and the script with them, inside of CUDA, where
 no error of ours reaches it. So in an elastic job a thread looks whether the generation is broken. Then it
@@ -25,13 +25,13 @@ ERROR_SECONDS = 2.0
 """What NCCL reports by itself is mostly a peer's end, of which the launcher tells at once. Where it does not
 within this time, this rank alone knows."""
 NAMED_SECONDS = 0.5
-"""A backend notices a peer's end as soon as its host does; so long later it is known which peer it was."""
+"""A backend notices a peer's end as soon as its host does; this long later it is known which peer it was."""
 EXIT_CODE = 1
 """Of a rank that ends itself."""
 
 
 class ThreadedCall(Generic[T]):
-    """A call into a library that may block for ever, in a thread of its own; who waits decides how long."""
+    """A call into a library that may block for ever, in its own thread; who waits decides how long."""
 
     def __init__(self, call: Callable[[], T], name: str) -> None:
         """Begin it."""

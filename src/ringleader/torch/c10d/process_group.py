@@ -111,7 +111,7 @@ class ProcessGroup:
         """Which group it is, in words."""
         self._raw = raw
         self._store = store
-        """Kept as long as the group, because NCCL goes on to use it."""
+        """Kept as long as the group, because NCCL keeps using it."""
         self._peer_wait = peer_wait
         self._traffic = traffic
         self._watch = watch or GroupWatch()

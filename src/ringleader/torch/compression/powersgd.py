@@ -56,7 +56,7 @@ class PowerSgdReducer(Reducer):
         """See `Reducer`."""
         self._factor = config.factor_on_sum(engine.ranks.size)
         if self._before is not engine:
-            self._thin.clear()  # there may be ranks that were not there before
+            self._thin.clear()  # there may be ranks that did not exist before
         self._before = engine
         super().begin(engine, config, parameters)
         for known in (self._thin, self._residuals):

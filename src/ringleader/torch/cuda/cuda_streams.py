@@ -1,7 +1,7 @@
 """The order of work on a GPU: operations come after what they read, and before what reads them.
 
 A GPU works through *streams*, each in its own order; *events* order one stream after another. The host waits
-for none of it. Operations have a stream of their own, the communication stream, so that what a script puts on
+for none of it. Operations have their own stream, the communication stream, so that what a script puts on
 its stream after submitting one (the rest of backward) does not wait for it, whichever thread of the engine
 carries it out. An operation comes after an event that was recorded on the script's stream when it was
 submitted, and before an event that the script's stream waits for when the script has waited for it.

@@ -75,7 +75,7 @@ class GpuTransport:
     ) -> None:
         """Serve a group with tensors on devices of one ``kind``; ``device_of`` tells which one a tensor's is.
 
-        ``usual_device`` is where a rank takes part that brings no tensor of its own. ``facts`` tells what a
+        ``usual_device`` is where a rank takes part that brings no tensor. ``facts`` tells what a
         rank knows of its device, ``open_nccl`` connects the ranks, ``new_kernels`` makes what computes there,
         ``watch`` aborts the session's groups.
         """
@@ -318,7 +318,7 @@ class GpuTransport:
                 return nccl
             except HorovodInternalError as error:
                 if context.peer_wait.why_broken():
-                    raise  # there are no ranks to go on with another way
+                    raise  # there are no ranks to continue with another way
                 obstacle = str(error)
         if context.ranks.rank == 0:
             self._say(

@@ -68,8 +68,8 @@ class StagedTransport(Transport):
     def exchange(self, region: Region, op: ReduceOp, factor: float) -> None:
         """Reduce the region over all ranks in place.
 
-        Memory that the inner transport registers would have to be filled before the ranks meet. Here they
-        have met, so the region goes as any other tensor.
+        Memory that the inner transport registers would have to be filled before the ranks synchronize. Here
+        they have met, so the region goes as any other tensor.
         """
         signature = Signature(
             kind="allreduce", dtype=region.dtype, shape=(region.count,), op=op, postscale=factor

@@ -1,4 +1,4 @@
-"""Training that goes on when ranks are lost, replaced or added: ``hvd.elastic``. Names are Horovod's."""
+"""Training that continues when ranks are lost, replaced or added: ``hvd.elastic``. Names are Horovod's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the function that trains; its first argument is the state.
 
-    It is called anew, with the state restored and synchronised, whenever ranks are lost, replaced or added:
+    It is called anew, with the state restored and synchronized, whenever ranks are lost, replaced or added:
     everything in which ranks meet belongs into it, also into functions that it calls. A rank that starts
     later runs the script from the top, and meets the others here. In a job that is not elastic the function
     is called once, and what it raises is passed on.

@@ -1,4 +1,4 @@
-"""A sampler that goes on in the middle of an epoch with any number of ranks. Path and names are Horovod's."""
+"""A sampler that resumes within an epoch with any number of ranks. Path and names are Horovod's."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Note that every rank is done with a batch of so many indices."""
+        """Note that every rank is done with a batch of this many indices."""
         self.processed_num += batch_size * self.num_replicas
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was called."""
+        """Continue where `state_dict` was called."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()

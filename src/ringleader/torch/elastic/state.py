@@ -35,7 +35,7 @@ __all__ = [
 class StateHandler:
     """Keeps one object; what scripts derive their own from.
 
-    What a handler of a script keeps lies in its process, and `sync` gives it to ranks that start later.
+    What a handler of a script keeps is in its process, and `sync` gives it to ranks that start later.
     """
 
     def __init__(self, value: Any) -> None:
@@ -67,7 +67,7 @@ class StateHandler:
 
 
 class HandlerWithContent(StateHandler):
-    """A handler that says what is to be kept, so that it lies in the state's commits: by `state_dict`."""
+    """A handler that says what is to be kept, so that it is in the state's commits: by `state_dict`."""
 
     def capture(self) -> Captured:
         """Return what is to be kept."""
@@ -141,9 +141,9 @@ class SamplerStateHandler(HandlerWithContent):
 
 
 class RandomState:
-    """Stands in a `TorchState` for the random numbers of Python, NumPy and PyTorch on the CPU.
+    """Represents in a `TorchState` the random numbers of Python, NumPy and PyTorch on the CPU.
 
-    Each rank has its own. A replaced rank goes on with those of the rank that it replaces.
+    Each rank has its own. A replaced rank continues with those of the rank that it replaces.
     """
 
 

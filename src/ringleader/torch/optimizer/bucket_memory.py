@@ -70,7 +70,7 @@ class BucketMemory(GradientExchange):
         return [span.parameter for bucket in self.plan.buckets for span in bucket.spans]
 
     def in_bucket(self, at: int) -> bool:
-        """Return whether a parameter's gradient lies in its place."""
+        """Return whether a parameter's gradient is in its place."""
         place, grad = self.places[at], self._parameters[at].grad
         return grad is not None and place is not None and place.holds(grad)
 

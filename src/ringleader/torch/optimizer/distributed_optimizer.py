@@ -51,7 +51,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     tensors, or with ``sparse_as_dense`` as dense ones. With ``op=Adasum`` every rank makes the step with its
     own gradients and the ranks combine what their steps changed. ``bucket_cap_mb`` is the most that is
     exchanged at once, in MiB; None takes everything at once on one host, and 8 MiB between hosts, where
-    buckets travel while backward goes on.
+    buckets travel while backward continues.
 
     With ``shard`` each rank keeps the state for a part of the parameters only, and makes the step for that
     part: see docs/guides/sharded-optimizer.md. For optimizers that treat every element by itself, such as SGD

@@ -1,11 +1,11 @@
 """Gradients that live where they are exchanged (see `bucket_memory`).
 
-Every gradient lies in a bucket of the engine's memory: backward writes or adds into it, the exchange works on
+Every gradient is in a bucket of the engine's memory: backward writes or adds into it, the exchange works on
 it in place, the optimizer reads it. Nothing is packed or unpacked, and there is one copy of the gradients. A
 parameter whose gradient was set to None gets it in its bucket while backward runs: what autograd computed is
 copied there once, and autograd takes the copy for the gradient.
 
-Scripts convert models, replace gradients and keep them in memory of their own. So each step checks where
+Scripts convert models, replace gradients and keep them in their own memory. So each step checks where
 every gradient lies. One that lies elsewhere is copied into its bucket and, where something else looks at its
 memory, back again. Where parameters have another type or layout than their places, the ranks agree on new
 buckets.
@@ -224,7 +224,7 @@ class GradientBuckets(BucketMemory):
         return False
 
     def _check_gradients(self) -> None:
-        """Have all gradients in their buckets; `RuntimeError` where one was changed when it had travelled."""
+        """Have all gradients in their buckets; `RuntimeError` where one was changed when it had traveled."""
         for at, index in self.bucket_of.items():
             parameter, place = self._parameters[at], self.places[at]
             assert place is not None
@@ -233,12 +233,12 @@ class GradientBuckets(BucketMemory):
             grad = parameter.grad
             inside = grad is not None and place.holds(grad)
             if index in self._loaded:
-                if not self._is_as_it_travelled(at, grad, inside=inside):
+                if not self._is_as_it_traveled(at, grad, inside=inside):
                     raise RuntimeError(f"{self._names[at]}: {CHANGED_TOO_LATE}")
             elif not inside:
                 self._settle(at)
 
-    def _is_as_it_travelled(self, at: int, grad: torch.Tensor | None, *, inside: bool) -> bool:
+    def _is_as_it_traveled(self, at: int, grad: torch.Tensor | None, *, inside: bool) -> bool:
         if at in self._elsewhere:  # views of one tensor have one version, so that tells nothing
             return grad is self._elsewhere[at]
         return at not in self._versions or (
@@ -258,7 +258,7 @@ class GradientBuckets(BucketMemory):
                     done.update(sequence)
         rest = [index for index in range(self.count) if index not in done]
         rest.sort(key=self._last.__eq__)
-        # What is noticed after the agreement, with nothing to tell it with, is told in the next step.
+        # What is noticed after the agreement, with nothing to send it with, is sent in the next step.
         self.too_late = self._last in done and self._wants_agreement
         works = []
         for index in rest:

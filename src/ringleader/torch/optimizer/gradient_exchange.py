@@ -47,7 +47,7 @@ class GradientExchange:
         """Parameters (by index) whose gradients this exchange could not take: they are exchanged after it."""
         self._wants_agreement = False
         self.too_late = False
-        """Whether this rank noticed something too late for the last exchange: it is told with the next."""
+        """Whether this rank noticed something too late for the last exchange: it is sent with the next."""
 
     @property
     def under_way(self) -> bool:

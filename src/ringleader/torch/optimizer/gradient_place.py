@@ -2,7 +2,7 @@
 
 A script may do anything to the tensors that it gets: change their type or layout, share them with other
 processes, keep them. So it never gets a tensor that is kept here, each place has a storage apart, which ends
-with it, and whether a tensor lies in its place is decided by address and layout.
+with it, and whether a tensor is in its place is decided by address and layout.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class MemoryPlace:
         self._renew()
 
     def _renew(self) -> None:
-        # By DLPack the memory gets a storage of its own: what is done to that is done to no other gradient.
+        # By DLPack the memory gets its own storage: what is done to that is done to no other gradient.
         flat = torch.from_dlpack(self._flat) if self._flat.numel() else self._flat  # type: ignore[attr-defined]
         self._view = flat.as_strided(self._shape, self._strides, 0).detach()
         self._storage = self._view.untyped_storage()
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        """Return whether a tensor lies in this place, as it was planned."""
+        """Return whether a tensor is in this place, as it was planned."""
         return (
             tensor.layout is torch.strided
             and tensor.data_ptr() == self._address

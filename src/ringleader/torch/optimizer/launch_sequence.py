@@ -49,7 +49,7 @@ class LaunchSequence:
 
     @property
     def asked(self) -> bool:
-        """Return whether this step's agreement is under way, so that nothing more can be told with it."""
+        """Return whether this step's agreement is under way, so that nothing more can be sent with it."""
         return self._asked is not None
 
     def ask(self, *, requesting: bool) -> None:

@@ -19,7 +19,7 @@ from ringleader.torch.tensor_bytes import TENSORS
 
 
 class OptimizerMixin:
-    """What stands in front of the class of the wrapped optimizer: what all of them share."""
+    """What precedes the class of the wrapped optimizer: what all of them share."""
 
     _mixin: type[OptimizerMixin]
     _base: type[torch.optim.Optimizer]

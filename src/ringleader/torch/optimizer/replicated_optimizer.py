@@ -38,7 +38,7 @@ from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 
 BUCKET_BYTES = 8 << 20
-"""Bucket size where buckets travel while backward goes on; on one host all gradients are one bucket."""
+"""Bucket size where buckets travel while backward continues; on one host all gradients are one bucket."""
 TOO_LATE = (
     "A parameter on a GPU with a gradient joined the optimizer, or was unfrozen, after backward had begun; "
     "the gradients of that step are exchanged without it. Do that before backward, or after optimizer.step()."
@@ -56,7 +56,7 @@ _SERIAL = itertools.count()
 """Numbers the optimizers of this process; rank 0's numbers are everybody's."""
 
 _EXCHANGING: weakref.WeakSet[ReplicatedMixin] = weakref.WeakSet()
-"""Optimizers that hold gradients. A gradient lies in one place, so each parameter belongs to the last of them
+"""Optimizers that hold gradients. A gradient is in one place, so each parameter belongs to the last of them
 that was made or used; the others make new buckets when they are used again."""
 
 
@@ -177,7 +177,7 @@ class ReplicatedMixin(OptimizerMixin):
             exchanger.request_agreement()
 
     def _agree(self, exchanger: GradientExchange) -> None:
-        """Tell all ranks what this one noticed, finish the exchange, and go on with other parameters."""
+        """Tell all ranks what this one noticed, finish the exchange, and continue with other parameters."""
         # Which frozen parameters have a gradient on some rank shows when all are exchanged.
         resumed = self._trained_parameters.drop_frozen and not exchanger.agrees_first
         if resumed:

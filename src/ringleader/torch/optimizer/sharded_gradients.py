@@ -68,7 +68,7 @@ class BucketParts:
         self._work, self._requesting = works
 
     def reduce(self, *, requesting: bool) -> None:
-        """Have the reduced gradients in this rank's part; what lies in the other parts is undefined.
+        """Have the reduced gradients in this rank's part; what is in the other parts is undefined.
 
         In memory that ranks share they do not wait for each other afterwards.
         """

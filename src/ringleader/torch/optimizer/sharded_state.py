@@ -1,9 +1,9 @@
 """The state of an optimizer, whole and in pieces.
 
 Whole: for each parameter a dictionary, as `torch.optim.Optimizer.state` has it. In pieces: each rank has some
-elements of some parameters, and their state as 1-D tensors; what is no tensor of the parameter's shape, such
-as a count of steps, is the same for all elements. Pieces know nothing of ranks or buckets, so that they can
-be put together whatever the layout was that they come from.
+elements of some parameters, and their state as 1-D tensors; what is not a tensor of the parameter's shape,
+such as a count of steps, is the same for all elements. Pieces know nothing of ranks or buckets, so that they
+can be put together whatever the layout was that they come from.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StatePiece:
     parameter: int
     """The parameter's number in the optimizer's groups."""
     start: int
-    """First element, in the order in which the parameter's elements lie in its bucket."""
+    """First element, in the order in which the parameter's elements are in its bucket."""
     stop: int
     """One past the last element."""
     strides: tuple[int, ...]

@@ -51,7 +51,7 @@ class Shard:
     """A tensor for the wrapped optimizer."""
 
     bucket: int
-    """The bucket that it lies in."""
+    """The bucket that it is in."""
     start: int
     """First element in the bucket."""
     stop: int

@@ -52,7 +52,7 @@ class TrainedParameters:
         return any(p.grad is not None and id(p) not in inside for group in groups for p in group["params"])
 
     def propose(self, groups: Sequence[dict[str, Any]]) -> Proposal:
-        """Return what the other ranks are to know; it is told with this."""
+        """Return what the other ranks are to know; it is sent with this."""
         self._all = [parameter for group in groups for parameter in group["params"]]
         known = {*self._inside, *self._outside}
         self._outside += [at for at in range(len(self._all)) if at not in known]

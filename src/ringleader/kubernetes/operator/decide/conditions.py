@@ -52,7 +52,7 @@ def with_condition(
 ) -> Conditions:
     """Return the conditions with one of them set at a moment; the very same if that changes nothing.
 
-    Nothing changes where status and reason are what they were: a message alone is no news.
+    Nothing changes where status and reason are what they were: a message alone is not a change.
     """
     old = find(conditions, type_)
     if old is not None and (old.status, old.reason) == (status, reason):

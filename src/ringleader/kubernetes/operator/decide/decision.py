@@ -15,7 +15,7 @@ from ringleader.kubernetes.client.api_resources import PODS, SECRETS, Resource, 
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting, uid_of
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.serializer import fields_of
+from ringleader.kubernetes.mpijob.parser import fields_of
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import find, shortened, with_condition, with_reason
@@ -248,7 +248,7 @@ class Decision:
     logs: tuple[LogRequest, ...] = ()
     """Logs to fetch; then decide again at once, before anything else of this decision is applied."""
     again_after: float | None = None
-    """Look again after so many seconds even if nothing happens; ``None``: only when something does."""
+    """Look again after this many seconds even if nothing happens; ``None``: only when something does."""
     is_blocked: bool = False
     """Something is in the way that no change of ours can cure: try again later, with growing pauses."""
 
@@ -273,7 +273,7 @@ class DecisionBuilder:
     status: Status
     """The status as it is to be."""
     pauses: Mapping[tuple[Resource, str], float] = field(default_factory=dict)
-    """What was refused lately and is not to be tried for so many seconds, by resource and name."""
+    """What was refused lately and is not to be tried for this many seconds, by resource and name."""
     stages: list[tuple[Action, ...]] = field(default_factory=list)
     events: list[JobEvent] = field(default_factory=list)
     logs: list[LogRequest] = field(default_factory=list)
@@ -316,7 +316,7 @@ class DecisionBuilder:
         return is_complete
 
     def look_again(self, seconds: float) -> None:
-        """Decide again after so many seconds at the latest."""
+        """Decide again after this many seconds at the latest."""
         self.again = min(max(seconds, 0.0), LONGEST_WAIT if self.again is None else self.again)
 
     def event(self, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:

@@ -86,7 +86,7 @@ def end_job(builder: DecisionBuilder, failures: FailureHistory) -> bool:
 def _doubt_left(builder: DecisionBuilder, failed: Condition, failures: FailureHistory) -> float:
     """Return the seconds to wait for word of a worker that the launcher may have failed for.
 
-    Jobs and Pods are watched apart, and each node tells of its Pods in its own time.
+    Jobs and Pods are watched apart, and each node reports its Pods in its own time.
     """
     since = rfc3339.seconds_of(failed.last_transition_time)
     is_known = failures.first is not None and (failures.first.role == WORKER or not builder.pods.workers)
@@ -162,7 +162,7 @@ def _limit_text(builder: DecisionBuilder, new: Sequence[PodView], record: Restar
 def _deadline(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str, str] | None:
     """Say where a job has run for too long.
 
-    The launcher's Job has a deadline of its own; this one counts where there is no Job yet, or not the first.
+    The launcher's Job has its own deadline; this one counts where there is no Job yet, or not the first.
     """
     limit = builder.job.spec.run_policy.active_deadline_seconds
     start = rfc3339.seconds_of(builder.status.start_time)

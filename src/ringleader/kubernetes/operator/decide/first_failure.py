@@ -46,7 +46,7 @@ def _order(failure: PodFailure) -> tuple[bool, str, bool, str]:
 
 
 def kept_failure(annotations: Mapping[str, str]) -> PodFailure | None:
-    """Return the first failure that an annotation of the ConfigMap tells of, or ``None``."""
+    """Return the first failure that an annotation of the ConfigMap reports, or ``None``."""
     try:
         found = json.loads(annotations.get(FIRST_FAILURE) or "null")
         is_whole = isinstance(found, dict) and all(isinstance(one, str | bool) for one in found.values())

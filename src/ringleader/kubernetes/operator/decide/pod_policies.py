@@ -101,7 +101,7 @@ def _holds_a_node(pod: PodView) -> bool:
 
 
 def set_resumed(builder: DecisionBuilder) -> None:
-    """Say that a suspended job goes on, and count its time from now."""
+    """Say that a suspended job continues, and count its time from now."""
     if not holds(builder.status.conditions, ConditionType.SUSPENDED):
         return
     builder.set(ConditionType.SUSPENDED, Truth.FALSE, RESUMED, "MPIJob resumed")

@@ -1,4 +1,4 @@
-"""How a job goes on after a failure: workers are replaced, or the whole job starts anew. Pure.
+"""How a job continues after a failure: workers are replaced, or the whole job starts anew. Pure.
 
 How often that was done, when, and for which Pods is kept in annotations of the job's ConfigMap, so that a
 controller that was restarted counts on. A failed Pod is counted once: its uid is kept while it is there.
@@ -195,7 +195,7 @@ def _count(builder: DecisionBuilder, record: RestartRecord, cause: str, new: Seq
     else:
         builder.annotations[COUNTED] = counted_now(record, new, builder.pods.all_workers)
         if builder.job.elastic:
-            return  # it runs on, and its size tells of it
+            return  # it keeps running, and its size shows it
         what = "it is made anew" if len(new) == 1 else f"it and {len(new) - 1} more workers are made anew"
     _say_restarting(builder, f"{cause}; {what} ({number} of {limit(builder.job)})")
 

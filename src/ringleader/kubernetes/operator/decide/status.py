@@ -15,8 +15,7 @@ from ringleader.kubernetes.client.object_fields import is_deleting
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.document_faults import ROOT, Faults
 from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, WORKER, selector
-from ringleader.kubernetes.mpijob.parser import struct
-from ringleader.kubernetes.mpijob.serializer import fields_of
+from ringleader.kubernetes.mpijob.parser import fields_of, struct
 from ringleader.kubernetes.mpijob.status import (
     Condition,
     ConditionType,
@@ -162,7 +161,7 @@ def is_running(launcher: Object | None, pods: JobPods, least: int | None = None)
 
 
 def note_size(builder: DecisionBuilder) -> None:
-    """Put the present size into the status; a change is told once, with its reason."""
+    """Put the present size into the status; a change is reported once, with its reason."""
     if not builder.job.elastic:
         return
     now, known = len(builder.pods.ready_workers), builder.status.elastic

@@ -25,6 +25,7 @@ from ringleader.kubernetes.mpijob.model import KIND, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
 from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.ssh_secret import generate
 from ringleader.kubernetes.operator.decide.decision import (
     Action,
     Create,
@@ -162,7 +163,7 @@ class Applier:
             if owner.get("uid") == job.metadata.uid:
                 outcome.has_found = True
                 return True
-            if resource != PODS:  # a foreign Pod is in no view: the refusal tells of it
+            if resource != PODS:  # a foreign Pod is in no view: the refusal reports it
                 self._caches.wrote(resource, found, title)
             is_namesake = owner.get("kind") == KIND and owner.get("name") == title
             if is_namesake or found["metadata"].get("deletionTimestamp"):
@@ -180,7 +181,7 @@ class Applier:
         self._caches.wrote(resource, await self._adopted(resource, stored), title)
 
     async def find_launcher(self, job: MPIJob) -> None:
-        """Look by name for a launcher that the status tells of and no watch shows.
+        """Look by name for a launcher that the status names and no watch shows.
 
         One that another controller made has no label of ours. Raises ApiError and UnreachableError.
         """
@@ -222,8 +223,6 @@ class Applier:
         return await self._cluster.patch(resource, meta["name"], label, meta["namespace"])
 
     async def _create_keys(self, job: MPIJob, action: CreateKeys, outcome: Outcome) -> None:
-        from ringleader.kubernetes.objects.ssh_keys import generate
-
         keys = await asyncio.to_thread(generate, action.key_type, action.hosts)
         data = {name: b64encode(keys[name]).decode() for name in keys.keys() - action.kept}
         if action.uid:

@@ -34,13 +34,13 @@ class LeaseOptions:
     identity: str
     """Unique to this process."""
     duration: float = 15.0
-    """A Lease that was not renewed for so long may be taken by another."""
+    """A Lease that was not renewed for this long may be taken by another."""
     renew_within: float = 10.0
-    """The holder gives up when it could not renew for so long."""
+    """The holder gives up when it could not renew for this long."""
     retry: float = 2.0
     """Between attempts to take or to renew."""
     attempt: float = 3.0
-    """An attempt that is not answered for so long is given up: one that hangs leaves time for another."""
+    """An attempt that is not answered for this long is given up: one that hangs leaves time for another."""
 
 
 def lease_name(scope: str, namespace: str) -> str:

@@ -41,19 +41,19 @@ class ProcessOptions:
     port: int | None = 8080
     """Port for /healthz, /readyz and /metrics; 0 for any free one, ``None`` for none."""
     parallel_jobs: int = 32
-    """Jobs that are looked at side by side."""
+    "Jobs to process in parallel."
     parallel_requests: int = 64
     """Requests of one job under way at the same time."""
     pass_deadline: float = 300.0
     """For one pass over one job."""
     resync: float = 300.0
-    """A job that has not ended is looked at so often even if nothing happens."""
+    """A job that has not ended is looked at this often even if nothing happens."""
     stop_within: float = 15.0
-    """For passes under way when the process is told to stop."""
+    """For passes under way when the process is stopped."""
     silence: float = 5.0
-    """The API server may be silent for so long before the process is no longer ready."""
+    """The API server may be silent for this long before the process is no longer ready."""
     watch_silence: float = 90.0
-    """A watch that told nothing for so long, not even a version, is opened anew."""
+    """A watch that told nothing for this long, not even a version, is opened anew."""
     watch_backoff: Backoff = field(default_factory=Backoff)
     """Before a watch that broke off is opened anew."""
     pauses: RequeueBackoff = field(default_factory=RequeueBackoff)

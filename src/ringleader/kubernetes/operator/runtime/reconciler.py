@@ -277,7 +277,7 @@ class Reconciler:
     def _remember(self, memory: _Memory, outcome: Outcome) -> bool:
         """Keep what was refused, drop what went well; return whether the next decision must hear of it.
 
-        A change that fails in passing again and again counts as refused, so that the status tells of it.
+        A change that fails in passing again and again counts as refused, so that the status shows it.
         """
         refused = {(one.resource, one.name): one for one in outcome.rejections}
         if memory.errors >= _STUBBORN:

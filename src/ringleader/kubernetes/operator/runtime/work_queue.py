@@ -62,7 +62,7 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     def add(self, key: K, *, after: float = 0.0) -> None:
-        """Ask for a look at a key, at the earliest in so many seconds; an earlier request stays."""
+        """Ask for a look at a key, at the earliest in this many seconds; an earlier request stays."""
         self._want(key, self._clock() + after)
 
     def take_due(self) -> K | None:

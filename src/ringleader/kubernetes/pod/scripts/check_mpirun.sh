@@ -90,7 +90,7 @@ exec 9<&0 # a shell gives what it runs beside itself an empty input, unless told
 pid=$!
 exec 9<&-
 [ -z "$asked" ] || kill "-$asked" "$pid" 2>/dev/null
-# mpirun turns to other hosts before anything else: one that has not after so long never will.
+# mpirun turns to other hosts before anything else: one that has not after this long never will.
 : >"$RINGLEADER_CONTACTED.runs"
 {
     left=${RINGLEADER_CHECK_SECONDS:-120}
@@ -104,7 +104,7 @@ exec 9<&-
         sleep 1
     done
 } </dev/null >/dev/null 2>&1 &
-# A signal to us ends a wait, too, with a code of its own; a shell tells the real one once (127: it has).
+# A signal to us ends a wait, too, with its own code; a shell tells the real one once (127: it has).
 code=
 while :; do
     asked=

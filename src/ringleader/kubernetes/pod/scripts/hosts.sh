@@ -20,7 +20,7 @@ find_host() {
     done
 }
 
-# Say whether $host is this launcher, with ranks of its own: Open MPI 5 and MPICH call it like any other host.
+# Say whether $host is this launcher, with its own ranks: Open MPI 5 and MPICH call it like any other host.
 is_here() {
     [ -n "$LAUNCHER" ] && [ "${host%%.*}" = "$LAUNCHER" ]
 }

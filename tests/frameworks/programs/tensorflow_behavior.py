@@ -64,7 +64,7 @@ def total(x, **words):
     return hvd.allreduce(x, op=hvd.Sum, **words)
 
 
-for _life in range(2):  # functions that were traced go on in another one
+for _life in range(2):  # functions that were traced continue in another one
     hvd.init(process_sets="dynamic")
     RANK, SIZE = hvd.rank(), hvd.size()
     assert (total(ONES).numpy() == SIZE).all()
@@ -161,7 +161,7 @@ with tf.GradientTape() if RANK == 0 else nullcontext():
     assert hvd.allreduce(tf.cast(ONES, tf.bfloat16), op=hvd.Sum).dtype == tf.bfloat16
     assert hvd.allreduce(tf.zeros((0, 3))).shape == (0, 3)
 
-# ranks that differ are told, in operations of every form, and go on
+# ranks that differ are told, in operations of every form, and continue
 if SIZE > 1:
     raises(tf.errors.FailedPreconditionError, "Mismatched", hvd.allreduce, tf.ones(3 + RANK), name="one")
     raises(tf.errors.FailedPreconditionError, "Mismatched", hvd.broadcast_, [tf.Variable(tf.ones(RANK))], 0)
@@ -211,7 +211,7 @@ elif SIZE > 1:
     raises(ValueError, "root rank", hvd.broadcast, ONES, root_rank=SIZE)  # as many as rank 0 asked for
     hvd.allreduce(ONES, name="twice")
 
-# from several threads, in an order of their own on each rank
+# from several threads, in their own order on each rank
 found = {}
 
 

@@ -1,0 +1,191 @@
+"""The site as `make docs` builds it: its links, what it is found by, and how it looks in a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+from tests.browser import PHONE, browse
+from tests.docs.pages import ROOT
+
+pytestmark = [pytest.mark.long, pytest.mark.process, pytest.mark.timeout(400)]
+
+GOALS = tomllib.loads((Path(__file__).parent / "goals.toml").read_text(encoding="utf-8"))["goal"]
+FRONT = "index.html"
+
+
+@dataclass
+class Page(HTMLParser):
+    """What of a page can be followed."""
+
+    file: Path
+    ids: set[str] = field(default_factory=set)
+    links: list[str] = field(default_factory=list)
+    """Of the whole page, pictures and scripts too."""
+    loaded: list[str] = field(default_factory=list)
+    """What a browser fetches to show the page."""
+    shown: list[str] = field(default_factory=list)
+    """Of the text and the tabs above it, where a reader looks first."""
+    text: str = ""
+    depth: int = 0
+    """How many elements of the text or the tabs are open."""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self.feed(self.file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a link and what can be linked to."""
+        values = {name: value or "" for name, value in attrs}
+        self.ids |= {values[name] for name in ("id", "name") if name in values}
+        self.links += [values[name] for name in ("href", "src") if name in values and tag != "form"]
+        self.loaded += [values["src"]] if "src" in values else []
+        self.loaded += [values["href"]] if values.get("rel") in ("stylesheet", "icon", "preload") else []
+        inside = tag == "article" or "md-tabs" in values.get("class", "").split()
+        self.depth += inside or (self.depth > 0 and tag in ("article", "nav"))
+        if self.depth and tag == "a":
+            self.shown.append(values.get("href", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Note the end of the text or the tabs."""
+        self.depth -= self.depth > 0 and tag in ("article", "nav")
+
+    def handle_data(self, data: str) -> None:
+        """Note the text."""
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build it: strict, so that nothing is warned of."""
+    made = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return made
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """Return every page by its path."""
+    found = {str(file.relative_to(site)): Page(file) for file in sorted(site.rglob("*.html"))}
+    return {path: page for path, page in found.items() if path != "404.html"}
+
+
+def target(page: Page, link: str) -> tuple[Path, str] | None:
+    """Return the file and the anchor that a link leads to, None if it leads out of the site."""
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return None
+    path = (page.file.parent / unquote(parts.path)).resolve() if parts.path else page.file
+    return (path / "index.html" if path.is_dir() else path), unquote(parts.fragment)
+
+
+def test_every_link_leads_to_a_page_and_a_heading_of_it(site: Path, pages: dict[str, Page]) -> None:
+    wrong = set()
+    for path, page in pages.items():
+        for link in page.links:
+            file, anchor = target(page, link) or (page.file, "")
+            there = pages.get(str(file.relative_to(site))) if file.is_relative_to(site) else None
+            if not file.exists() or (anchor and there is not None and anchor not in there.ids):
+                wrong.add(f"{path}: {link}")
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:
+    """One script from a server that doesn't answer, and a page has no search box until it is given up."""
+    assert {link for page in pages.values() for link in page.loaded if urlsplit(link).netloc} == set()
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal["want"])
+def test_a_goal_is_reached_in_three_clicks_or_one_search(
+    site: Path, pages: dict[str, Page], goal: dict[str, Any]
+) -> None:
+    clicks = goal["click"]
+    assert len(clicks) <= (1 if "search" in goal else 3)
+    here = FRONT
+    for there in clicks if "search" not in goal else []:
+        ends = [target(pages[here], link) for link in pages[here].shown]
+        assert any(end and end[0] == site / there for end in ends), f"{here} has no link to {there}"
+        here = there
+    assert goal["says"] in pages[clicks[-1]].text
+
+
+CHINESE = [
+    {"want": "退出码", "search": "退出码", "click": ["guides/kubernetes.zh-CN.html"]},
+    {"want": "互不通信", "search": "互不通信", "click": ["guides/scaling.zh-CN.html"]},
+]
+"""Words within a sentence, which has no spaces."""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    "goal", [*(one for one in GOALS if "search" in one), *CHINESE], ids=lambda goal: goal["want"]
+)
+def test_the_search_finds_it(site: Path, tmp_path: Path, goal: dict[str, Any]) -> None:
+    """Opened from a disk, without a server; the page is one of the first five."""
+    address = f"{(site / FRONT).as_uri()}?q={quote(goal['search'])}"
+    shown = browse(tmp_path, "--window-size=1280,900", "--virtual-time-budget=15000", "--dump-dom", address)
+    found = re.findall(r'<a href="([^"]*)" class="md-search-result__link', shown)
+    first = list(
+        dict.fromkeys(urlsplit(html.unescape(link)).path.rpartition(site.name + "/")[2] for link in found)
+    )
+    assert goal["click"][0] in first[:5], first[:10]
+
+
+LOOK = """
+<script>
+addEventListener("load", () => setTimeout(() => {
+  const box = document.querySelector(".md-search__form").getBoundingClientRect();
+  const button = document.querySelector('.md-header label[for="__search"]').getBoundingClientRect();
+  const width = document.documentElement.clientWidth;
+  const found = JSON.stringify({
+    wide: document.documentElement.scrollWidth > width + 1,
+    box: box.width > 150 && box.left >= 0 && box.right <= width && box.height > 20,
+    button: button.width > 20 && button.right <= width,
+    text: document.querySelector("article h1").getBoundingClientRect().width,
+  });
+  document.title = found;
+  parent.postMessage(found, "*");
+}, 500));
+</script>
+"""
+"""Put into a copy of a page: is it wider than the window, and can one see where to search?"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("path", [FRONT, "guides/kubernetes.html", "reference/api/torch.html"])
+def test_a_page_fits_and_shows_where_to_search(site: Path, tmp_path: Path, path: str, width: int) -> None:
+    page = site / path
+    probed = page.with_name(f"probed-{width}.html")
+    probed.write_text(page.read_text(encoding="utf-8").replace("</body>", LOOK + "</body>"), encoding="utf-8")
+    file = probed
+    if width < 500:
+        file = page.with_name("phone.html")
+        file.write_text(PHONE.format(page=probed.name, width=width), encoding="utf-8")
+    words = (f"--window-size={max(width, 500)},1600", "--virtual-time-budget=8000", "--dump-dom")
+    found = re.search(r"<title>(\{.*?\})</title>", browse(tmp_path, *words, file.as_uri()))
+    probed.unlink()
+    assert found
+    seen = json.loads(html.unescape(found[1]))
+    assert not seen["wide"]
+    assert seen["box"] if width >= 1280 else seen["button"], seen
+    assert seen["text"] > 200

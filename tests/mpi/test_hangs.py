@@ -1,0 +1,232 @@
+"""Jobs of plain `torch.distributed`: hangs of five kinds, healthy ones, rates and stragglers."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import Recorder, Workplace
+
+from ringleader.launch import stragglers
+from ringleader.launch.outcome import Outcome
+
+HANGS = """\
+import datetime, os, signal, sys, time
+import torch, torch.distributed as dist
+
+how, odd, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=seconds))
+mine = dist.get_rank() == odd
+x = torch.ones(8)
+for _ in range(4):
+    dist.all_reduce(x)
+print("ready", flush=True)
+
+def load():
+    time.sleep(300)
+
+def reduce():
+    dist.all_reduce(x)
+
+def spread():
+    dist.broadcast(x, 0)
+
+if how == "sleeps" and mine:
+    load()
+if how == "dies" and mine:
+    os.kill(os.getpid(), signal.SIGKILL)
+if how == "stops" and mine:
+    os.kill(os.getpid(), signal.SIGSTOP)
+if how == "another shape" and mine:
+    x = torch.ones(9)
+if how == "another order" and mine:
+    spread()
+if not (how == "leaves out" and mine):
+    reduce()
+spread()
+"""
+LINE = {name: HANGS.split("\n").index(f"def {name}():") + 2 for name in ("load", "reduce", "spread")}
+DDP = """\
+import os, sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+steps, slow, pause = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(200, 200))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(steps):
+    time.sleep(pause * (4 if dist.get_rank() == slow else 1))
+    optimizer.zero_grad()
+    model(torch.ones(8, 200)).sum().backward()
+    optimizer.step()
+    if step == 5:
+        print("ready", flush=True)
+print("done")
+"""
+
+
+def hang(
+    workplace: Workplace, python: str, how: str, ranks: int, odd: int, **options: Any
+) -> tuple[Outcome, Recorder]:
+    (workplace.tmp / "train.py").write_text(HANGS)
+    return workplace.launch(
+        python, "train.py", how, str(odd), "12", np=ranks, workdir=str(workplace.tmp), grace=2.0,
+        hang_seconds=5.0, timeout=180.0, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_sleeping_rank_is_named_with_its_line_and_that_of_the_others(workplace, python, ranks):
+    outcome, heard = hang(workplace, python, "sleeps", ranks, 1)
+    said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
+    assert said, heard.warnings
+    assert "in all_reduce number 5 of the default group" in said[0]
+    assert f"rank 1 is at train.py:{LINE['load']} in load" in said[0]
+    assert f"in all_reduce of [8] at train.py:{LINE['reduce']} in reduce" in said[0]
+    stacks = [
+        text
+        for text in heard.warnings
+        if "most recent" not in text and f"line {LINE['load']} in load" in text
+    ]
+    assert stacks and stacks[0].startswith("rank 1 (localhost):")
+    assert outcome.exit_code == 1, outcome.reason  # Gloo's own time-out, some seconds later
+    assert outcome.hang is not None and outcome.hang.ranks == (1,)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_dead_rank_is_named_with_its_end(workplace, python, ranks):
+    outcome, heard = hang(workplace, python, "dies", ranks, 1)
+    assert (outcome.exit_code, outcome.whose) == (137, "rank 1")
+    assert outcome.hang is not None and outcome.hang.kind == "missing", heard.warnings
+    assert outcome.hang.ranks == (1,) and outcome.hang.operation == "all_reduce" and outcome.hang.number == 5
+    assert "rank 1 (ended by SIGKILL) is missing" in outcome.hang.text
+    assert any(f"train.py:{LINE['reduce']} in reduce" in place for place in outcome.hang.places)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("how", "kinds", "line"),
+    [
+        ("another shape", {"shape", "missing"}, "reduce"),
+        ("another order", {"operation", "order"}, "spread"),
+        ("leaves out", {"operation", "order"}, "spread"),
+    ],
+)
+def test_ranks_that_disagree_are_named_with_both_lines(workplace, python, how, ranks, kinds, line):
+    odd = ranks - 1
+    outcome, heard = hang(workplace, python, how, ranks, odd)
+    assert outcome.hang is not None and outcome.hang.kind in kinds, heard.warnings
+    if outcome.hang.kind == "missing":  # Gloo has aborted one of two: it cannot tell what it called
+        assert ranks == 2 and "see whether the ranks' shapes differ" in outcome.hang.text
+    else:
+        assert outcome.hang.ranks == ((odd,) if ranks > 2 else (0, 1))
+    assert outcome.hang.operation == "all_reduce" and outcome.hang.number == 5
+    assert any(f"train.py:{LINE[line]} in {line}" in place for place in outcome.hang.places)
+    assert any(f"train.py:{LINE['reduce']} in reduce" in place for place in outcome.hang.places)
+
+
+def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
+    _, heard = hang(workplace, python, "stops", 2, 1)
+    said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
+    assert said and "rank 1 did not report its collectives: it did not answer in time" in said[0], (
+        heard.warnings
+    )
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_healthy_ranks_are_not_accused(workplace, python, ranks):
+    """Asked by Ctrl-\\ while they train, and by a time-out that is only too short."""
+    (workplace.tmp / "train.py").write_text(DDP)
+    words = ("run", "-n", str(ranks), "--oversubscribe", "--timeout", "40", "--workdir", str(workplace.tmp))
+    launcher = workplace.ringleader(
+        *words, "--json-file", str(workplace.tmp / "out"), python, "train.py", "1000000", "-1", "0.01"
+    )
+    while b"ready" not in (line := launcher.stdout.readline()):
+        assert line, launcher.stderr.read()
+    for _ in range(3):
+        launcher.send_signal(signal.SIGQUIT)
+        while b"nothing shows that the job hangs" not in (line := launcher.stderr.readline()):
+            assert line and b"is missing" not in line and b"another" not in line
+    _, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 124, err
+    found = json.loads((workplace.tmp / "out").read_text())
+    assert found["hang"]["kind"] == "none" and found["hang"]["ranks"] == []
+
+
+def test_without_records_the_rank_elsewhere_is_shown_first(workplace, python):
+    script = "import os, time\ndef a():\n time.sleep(99)\ndef b():\n time.sleep(99)\n"
+    script += "b() if os.environ['RANK'] == '2' else a()"
+    outcome, heard = workplace.launch(python, "-c", script, np=3, timeout=4.0, grace=1.0)
+    assert outcome.exit_code == 124 and outcome.hang is not None
+    assert (outcome.hang.kind, outcome.hang.ranks) == ("elsewhere", (2,))
+    stacks = [text for text in heard.warnings if 'File "<string>"' in text]
+    assert [text.split(":")[0] for text in stacks] == [
+        "rank 2 (localhost)",
+        "rank 0 (localhost), rank 1 (localhost)",
+    ]
+
+
+# --- rates and stragglers ---------------------------------------------------------------------------------
+
+
+def scale(tmp: Path, *words: str) -> tuple[dict[str, Any], str]:
+    options = (
+        "--no-allocation",
+        "--no-page",
+        "--no-uncoupled",
+        "--repeats",
+        "1",
+        "--name",
+        "r",
+        "--oversubscribe",
+    )
+    command = [sys.executable, "-m", "ringleader", "scale", *options, "--grid", "1x1,1x2", "--", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads((tmp / "runs" / "r" / "run.json").read_text()), done.stderr
+
+
+def test_a_plain_ddp_script_has_a_rate(tmp_path, python):
+    (tmp_path / "train.py").write_text(DDP)
+    run, err = scale(tmp_path, python, "train.py", "60", "-1", "0.02")
+    samples = [point["samples"][0] for point in run["points"]]
+    assert [(one["source"], one["heard"]) for one in samples] == [("steps", 1), ("steps", 2)]
+    assert all(one["rate"] > 0 and one["step_seconds"] >= 0.02 for one in samples)
+    assert "steps are counted (torch.optim)" in err and run["context"]["torch"]
+
+
+def test_a_script_without_steps_is_measured_by_the_clock(tmp_path, python):
+    run, err = scale(tmp_path, python, "-c", "import time; time.sleep(1)")
+    assert {point["samples"][0]["source"] for point in run["points"]} == {"wall clock"}
+    assert "no step and no rate has been heard of" in err
+
+
+def test_a_job_says_how_fast_it_trained(workplace, python):
+    (workplace.tmp / "train.py").write_text(DDP)
+    words = ("run", "-n", "2", "--oversubscribe", "--workdir", str(workplace.tmp))
+    done = workplace.run(
+        *words, "--json-file", str(workplace.tmp / "out"), python, "train.py", "350", "-1", "0.02", within=180
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(rb"trained at [0-9.]+ steps/s on 2 ranks \(optimizer steps, ", done.stderr)
+    rate = json.loads((workplace.tmp / "out").read_text())["rate"]
+    assert rate["unit"] == "steps" and rate["ranks"] == 2
+
+
+@pytest.mark.long
+def test_a_slow_rank_is_named_while_it_is_slow(workplace, python, monkeypatch):
+    monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
+    (workplace.tmp / "train.py").write_text(DDP)
+    outcome, heard = workplace.launch(
+        python, "train.py", "400", "1", "0.03", workdir=str(workplace.tmp), timeout=300.0
+    )
+    assert outcome.exit_code == 0
+    assert [one.rank for one in outcome.stragglers] == [1] and outcome.stragglers[0].score > 1.5
+    assert sum("rank 1 (localhost) is slow: of each step" in text for text in heard.warnings) == 1

@@ -1,0 +1,141 @@
+"""``ringleader predict --gpu``: what misled before, what does not fit, facts of a host, what can be wrong."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.predict.test_predict_command import call, refused
+
+from ringleader.cli.doctor.stored_facts import facts_text
+from ringleader.fabric.facts import Clock, Gpu, HostFacts, Process, RdmaDevice, RdmaPort, Software
+from ringleader.predict import exchange_cost
+
+
+def sizes(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, float]]:
+    call(*words, "--json")
+    return list(json.loads(capsys.readouterr().out)["sizes"])
+
+
+def test_bert_large_on_64_h100_is_not_half_as_fast_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    (found,) = sizes(capsys, "--model", "bert-large", "--gpu", "h100", "--batch", "32", "--ranks", "64")
+    assert found["efficiency"] > 0.9
+    call("--model", "bert-large", "--rate", "300", "--batch", "32", "--ranks", "64")
+    assert "network is assumed" in capsys.readouterr().out
+
+
+def test_resnet_50_on_512_h100_waits_for_nobody_unless_somebody_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--model", "resnet-50", "--rate", "3000", "--batch", "256", "--gpu", "h100", "--ranks", "512")
+    (found,) = sizes(capsys, *words)
+    assert found["waiting"] == 0
+    call(*words)
+    assert "σ is not measured, so it is 0" in capsys.readouterr().out
+    (stated,) = sizes(capsys, *words, "--straggler", "0.02")
+    assert stated["waiting"] > 0
+
+
+def test_what_does_not_fit_is_said_and_what_would_fit_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
+    call("--model", "llama-3-70b", "--gpu", "h100", "--recompute", "--ranks", "8,512")
+    shown = capsys.readouterr().out
+    assert "Does not fit at 8, 512 ranks: a rank needs" in shown and "a GPU has 74.5 GiB" in shown
+    assert "fsdp in place of ddp" in shown and "zero-1 in place of ddp" not in shown
+    call("--model", "llama-3-8b", "--gpu", "h100", "--strategy", "fsdp", "--recompute", "--ranks", "512")
+    shown = capsys.readouterr().out
+    assert "Does not fit" not in shown and "state shared within hosts (HSDP)" in shown
+    assert "fsdp, activations computed again, nccl" in shown
+
+
+def test_a_transformer_by_its_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    shape = ("--parameters", "7e9", "--layers", "32", "--hidden", "4096", "--sequence", "4096")
+    words = (*shape, "--gpu", "a100", "--strategy", "fsdp", "--ranks", "64")
+    (found,) = sizes(capsys, *words)
+    assert 0.3 < found["mfu"] < 0.75
+    (half,) = sizes(capsys, *words, "--mfu", "0.2")
+    assert half["mfu"] == pytest.approx(0.2, abs=0.02) and half["step"] > found["step"]
+
+
+def test_changes_are_such_as_somebody_can_make(capsys: pytest.CaptureFixture[str]) -> None:
+    call("--model", "vgg-16", "--rate", "154", "--batch", "64", "--network", "10gbe-tcp", "--ranks", "64",
+         "--straggler", "0.02", "--fixed", "0.01")  # fmt: skip
+    shown = capsys.readouterr().out
+    for change in ("10gbe-roce", "25gbe-tcp", "2 ports of each host", "bf16 on the wire"):
+        assert change in shown
+    for wish in ("half the latency", "vary half as much", "half the fixed cost"):
+        assert wish not in shown
+
+
+def test_failures_and_the_best_interval(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "llama-3-70b", "--gpu", "h100", "--strategy", "fsdp", "--recompute")
+    words += ("--ranks", "1024,16384,100000", "--commit", "30", "--recovery", "300")
+    found = [size["failures"] for size in sizes(capsys, *words)]
+    assert [one["goodput"] for one in found] == sorted((one["goodput"] for one in found), reverse=True)
+    call(*words)
+    shown = capsys.readouterr().out
+    assert "goodput" in shown and "3.1 h" in shown
+    call(*words, "--mtbf", "1e6", "--commit-every", "600")
+    assert "10.0 min" in capsys.readouterr().out
+
+
+def test_a_hundred_thousand_gpus_are_closed_formulas(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    ring = exchange_cost._ring
+    monkeypatch.setattr(exchange_cost, "_ring", lambda *words: calls.append(words) or ring(*words))
+    ranks = ",".join(str(8 * 2**i) for i in range(14)) + ",100000"
+    found = sizes(capsys, "--model", "llama-3-8b", "--gpu", "h100", "--strategy", "fsdp", "--ranks", ranks)
+    assert found[-1]["ranks"] == 100_000 and len(found) == 15
+    assert len(calls) < 2000  # some for each size, whatever it is
+
+
+FACTS = HostFacts(
+    hostname="n1",
+    clock=Clock(read_at=1.0),
+    process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
+    software=Software(python="3.11", executable="python", ringleader="0.1"),
+    gpus=tuple(Gpu(index=i, pci_address=f"0000:0{i}:00.0", name="NVIDIA H100 80GB HBM3") for i in range(4)),
+    rdma_devices=tuple(
+        RdmaDevice(name=f"mlx5_{i}", node_type=1, ports=(
+            RdmaPort(number=1, state="ACTIVE" if i < 2 else "DOWN", physical_state="LinkUp", rate=200e9,
+                     link_layer="InfiniBand"),
+        ))
+        for i in range(4)
+    ),
+)  # fmt: skip
+
+
+def test_a_host_that_doctor_has_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "n1.json"
+    file.write_text(facts_text({"n1": FACTS}))
+    call("--facts", str(file), "--model", "llama-3-8b", "--strategy", "fsdp")
+    shown = capsys.readouterr().out
+    assert "200 Gbit/s RDMA between hosts" in shown and "4 ranks on each" in shown and str(file) in shown
+    file.write_text(facts_text({"n1": replace(FACTS, gpus=())}))
+    assert "has no GPU that is known: none" in refused("--facts", str(file), "--model", "llama-3-8b")
+    file.write_text("{}")
+    assert "holds no facts of a host" in refused("--facts", str(file), "--model", "llama-3-8b")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--model lama-3-8b --gpu h100", "no model is called 'lama-3-8b'|did you mean llama-3-8b"),
+        ("--model llama-3-8b --gpu h1000", "no GPU is called 'h1000'|did you mean h100"),
+        ("--model llama-3-8b", "--gpu: is missing"),
+        ("--model llama-3-8b --gpu l40s", "--mfu: is missing"),
+        ("--parameters 7e9 --gpu h100", "--layers: is missing|--hidden: is missing"),
+        ("--model resnet-50 --gpu h100", "--rate: is missing"),
+        ("--model resnet-50 --rate 3000 --batch 64 --gpu h100 --tensor 8", "--tensor: is for transformers"),
+        ("--model llama-3-8b --gpu h100 --tensor 8 --pipeline 2 --ranks 24", "groups of 16"),
+        ("--model llama-3-8b --gpu h100 --strategy fsdp --shard-ranks 7 --ranks 64", "64 copies of a model"),
+        ("--model llama-3-8b --gpu h100 --mfu 1.5 --commit -1 --mtbf 0", "--mfu|--commit|--mtbf"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_fix(words: str, said: str) -> None:
+    told = refused(*words.split())
+    for part in said.split("|"):
+        assert part in told, told

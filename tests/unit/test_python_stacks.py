@@ -1,0 +1,89 @@
+"""Stacks as faulthandler writes them: read, and grouped."""
+
+from __future__ import annotations
+
+import faulthandler
+import tempfile
+import threading
+
+from ringleader.launch.python_stacks import Line, Stack, groups, line_of, outlier, parse, stacks_of, text_of
+
+DUMP = """Thread 0x00007f01 [Thread-1] (most recent call first):
+  File "/v/lib/python3.11/site-packages/ringleader/agents/script_watch.py", line 9 in _answer
+  File "/usr/lib/python3.11/threading.py", line 1012 in run
+
+Thread 0x00007f02 (most recent call first):
+  File "/home/u/data.py", line 5 in read
+
+Current thread 0x00007f03 (most recent call first):
+  File "/v/lib/python3.11/site-packages/torch/nn.py", line 7 in forward
+  File "/home/u/my train.py", line ??? in main
+  File "/home/u/my train.py", line 40 in <module>
+"""
+
+
+def test_the_main_thread_comes_first_and_ours_is_left_out():
+    main, other = parse(DUMP)
+    assert main[0] == Line(file="/v/lib/python3.11/site-packages/torch/nn.py", line=7, function="forward")
+    assert main[1].line == 0 and str(main[2]) == "my train.py:40 in <module>"
+    assert [line.file for line in other] == ["/home/u/data.py"]
+
+
+def test_what_is_cut_short_is_read_as_far_as_it_goes():
+    assert parse("") == parse("Segmentation fault\n") == []
+    assert parse(DUMP[: DUMP.index("line 40")])[0][-1].line == 0
+    cut = DUMP.split("\n\n")
+    assert parse("\n\n".join((cut[2], cut[1], "...")))[0][0].file.endswith("nn.py")
+
+
+def test_a_real_dump_is_read():
+    event = threading.Event()
+    thread = threading.Thread(target=event.wait)
+    thread.start()
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        main, *others = parse(file.read())
+    event.set()
+    thread.join()
+    assert main[0].function == "test_a_real_dump_is_read" and main[0].file == __file__
+    assert any(line.function == "wait" for other in others for line in other)
+
+
+def of(rank, line, *, first=True):
+    main = (
+        Line(file="/v/site-packages/x.py", line=1, function="f"),
+        Line(file="t.py", line=line, function="g"),
+    )
+    return Stack(rank=rank, pid=100 + rank, is_first=first, main=main)
+
+
+def test_equal_stacks_are_one_group_and_the_rarest_comes_first():
+    stacks = [of(0, 7), of(1, 7), of(2, 3), of(3, 7), of(0, 9, first=False)]
+    assert [[one.rank for one in found] for found in groups(stacks)] == [[2], [0, 1, 3], [0]]
+    assert outlier({one.rank: one for one in stacks[:4]}) == ([2], [0, 1, 3])
+    assert outlier({0: of(0, 1), 1: of(1, 2)}) == ([], [])
+    assert str(of(0, 7).at) == "t.py:7 in g"
+
+
+def test_a_group_is_shown_with_its_first_stack():
+    text = text_of([of(1, 7), of(2, 7)], "rank 1 (h1), rank 2 (h2)")
+    assert text.splitlines() == [
+        "rank 1 (h1), rank 2 (h2):",
+        '    File "/v/site-packages/x.py", line 1 in f',
+        '    File "t.py", line 7 in g',
+    ]
+    assert "process 100 beside the script:" in text_of([of(0, 7, first=False)], "rank 0 (h1)")
+    many = Stack(rank=0, pid=1, is_first=True, main=(Line(file="t.py", line=1, function="f"),) * 500)
+    assert len(text_of([many], "rank 0").splitlines()) == 41
+
+
+def test_what_agents_send_is_read_or_left_out():
+    good = {"pid": 5, "text": DUMP}
+    assert [
+        one.pid for one in stacks_of(3, [None, {}, {"pid": "5"}, {"pid": 6, "text": "no stack"}, good])
+    ] == [5]
+    assert stacks_of(3, None) == [] and stacks_of(3, [good])[0].is_first
+    assert line_of(["a.py", 3, "f"]) == Line(file="a.py", line=3, function="f")
+    assert line_of(None) is line_of([1, 2, 3]) is line_of(["a.py"]) is None
+    assert line_of(["a.py", "x", "f"]).line == 0

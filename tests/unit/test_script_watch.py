@@ -1,0 +1,261 @@
+"""What a rank's Python reports of a script that reports nothing: steps, collectives, waiting."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pickle
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from ringleader.agents import script_watch
+from ringleader.agents.script_watch import MOST_BYTES, Steps, flight_record, line_of, ras_findings, waited
+
+SECOND = 10**9
+
+
+class Counted:
+    def __init__(self):
+        self.steps = 0
+        self.by = ""
+        self.watch = Steps(self.at)
+
+    def at(self, steps, by):
+        self.steps, self.by = steps, by
+
+    def torch_step(self, *optimizers):
+        """A step of an optimizer, which may wrap others: their steps are within its own."""
+        for optimizer in optimizers:
+            self.watch.before_torch(optimizer, (), {})
+        for optimizer in reversed(optimizers):
+            self.watch.after_torch(optimizer, (), {})
+
+
+class Optimizer:
+    pass
+
+
+def test_steps_of_one_optimizer_are_counted():
+    counted, one = Counted(), Optimizer()
+    for _ in range(7):
+        counted.torch_step(one)
+    assert (counted.steps, counted.by) == (7, "torch.optim")
+
+
+def test_optimizers_that_take_turns_make_one_step():
+    counted, ones = Counted(), [Optimizer() for _ in range(3)]
+    for _ in range(5):
+        for one in ones:
+            counted.torch_step(one)
+    assert counted.steps == 5
+
+
+def test_a_wrapper_and_what_it_wraps_make_one_step():
+    counted, one = Counted(), Optimizer()
+    for _ in range(5):
+        counted.torch_step(one, one)
+    assert counted.steps == 5
+
+
+def test_a_step_that_raised_counts_once_it_succeeds():
+    counted, one = Counted(), Optimizer()
+    counted.watch.before_torch(one)
+    counted.torch_step(one)
+    assert counted.steps == 1
+
+
+def test_of_counters_of_the_same_steps_the_farthest_counts():
+    counted = Counted()
+    for _ in range(4):
+        counted.watch.add("keras.optimizers", 1)
+        counted.watch.add("keras", 1)
+    counted.watch.add("keras", 3)
+    assert (counted.steps, counted.by) == (7, "keras")
+
+
+def test_pytorchs_hooks_count_real_optimizers():
+    torch = pytest.importorskip("torch")
+    module, counted = importlib.import_module("torch.optim.optimizer"), Counted()
+    weight = torch.nn.Parameter(torch.ones(3))
+    hooks = [
+        module.register_optimizer_step_pre_hook(counted.watch.before_torch),
+        module.register_optimizer_step_post_hook(counted.watch.after_torch),
+    ]
+    try:
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        for _ in range(3):
+            weight.grad = torch.ones(3)
+            optimizer.step()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert counted.steps == 3
+
+
+# --- collectives ------------------------------------------------------------------------------------------
+
+
+def entry(number, *, at=0, sizes=((5,),), name="gloo:all_reduce", **more):
+    """One entry as PyTorch 2.13's flight recorder dumps it (format 2.10)."""
+    return {
+        "record_id": number, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": number,
+        "p2p_seq_id": 0, "op_id": number, "profiling_name": name, "time_created_ns": at,
+        "input_sizes": [list(size) for size in sizes], "input_dtypes": ["Float"], "output_sizes": [],
+        "output_dtypes": [], "state": "scheduled", "retired": True, "timeout_ms": 1, "is_p2p": False, **more,
+    }  # fmt: skip
+
+
+def library(gloo=(), nccl=None):
+    """PyTorch's C extension, as far as it dumps what it recorded: a pickle, as ``_dump_fr_trace`` returns."""
+    found = SimpleNamespace(
+        _dump_fr_trace=lambda *_: pickle.dumps({"version": "2.10", "entries": list(gloo)})
+    )
+    if nccl is not None:
+        found._dump_nccl_trace = lambda *_: pickle.dumps({"version": "2.10", "entries": list(nccl)})
+    return found
+
+
+def test_entries_of_gloo_are_done_when_they_are_retired():
+    one, other = flight_record(library([entry(1), entry(2, at=5, retired=False)]))
+    assert (one["done"], other["done"]) == (True, False)
+    assert (one["group"], one["op"], one["seq"], one["sizes"]) == ("0", "all_reduce", 1, [[5]])
+
+
+def test_entries_of_nccl_are_done_when_they_are_completed():
+    entries = [
+        entry(1, name="nccl:all_reduce", state="completed"),
+        entry(2, name="nccl:all_reduce", state="started", retired=True, at=1),
+    ]
+    assert [one["done"] for one in flight_record(library(nccl=entries))] == [True, False]
+
+
+@pytest.mark.parametrize("dumped", [{}, {"entries": None}, {"entries": []}])
+def test_a_recorder_without_entries_gives_none(dumped):
+    empty = SimpleNamespace(_dump_fr_trace=lambda *_: pickle.dumps({"version": "2.10", **dumped}))
+    assert flight_record(empty) == []
+    assert flight_record(SimpleNamespace()) == []
+
+
+def test_a_line_fits_into_a_pipe_whatever_is_in_it():
+    entries = [script_watch.entry_of(entry(number, sizes=[(7, 8)] * 50), 0) for number in range(160)]
+    line = line_of({"kind": "collectives", "rank": 0, "size": 2, "groups": {}, "entries": entries})
+    kept = json.loads(line)["entries"]
+    assert len(line) <= MOST_BYTES and kept and kept[-1]["seq"] == 159
+
+
+def test_waiting_is_from_the_last_gradients_to_the_optimizer():
+    entries = [entry(1, at=2 * SECOND, sizes=[(1000,)]), entry(2, at=4 * SECOND, sizes=[(100,)])]
+    assert waited(entries, [1 * SECOND, 11 * SECOND]) == (1, 10.0, 7.0)
+
+
+def test_a_loss_that_is_averaged_ends_the_waiting():
+    entries = [entry(1, at=4 * SECOND, sizes=[(1000,)]), entry(2, at=9 * SECOND, sizes=[(1,)])]
+    assert waited(entries, [1 * SECOND, 11 * SECOND]) == (1, 10.0, 5.0)
+
+
+def test_steps_that_the_recorder_no_longer_has_are_left_out():
+    entries = [entry(9, at=25 * SECOND, sizes=[(1000,)])]
+    assert waited(entries, [SECOND * at for at in (1, 11, 21, 31)]) == (1, 10.0, 6.0)
+    assert waited([], [1, 2, 3]) == waited(entries, []) == (0, 0.0, 0.0)
+
+
+def test_the_line_of_a_script_is_the_innermost_that_is_no_librarys():
+    try:
+        json.loads("{")
+    except ValueError as error:
+        found = script_watch.script_line(error.__traceback__)
+    assert found[0] == __file__ and found[2].startswith("test_the_line")
+    assert script_watch.script_line(None) == []
+
+
+# --- NCCL's RAS -------------------------------------------------------------------------------------------
+
+STATUS = """NCCL version 2.28.7 compiled with CUDA 12.9
+CUDA runtime version 12090, driver version 12090
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      1          2            1          2        2
+
+Communicators... (0.00s)
+=============
+
+Errors
+======
+
+Warnings
+========
+
+#0-0 (cf264af53edbe986) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  1 ranks have launched up to operation 22
+  Rank 1 has launched up to operation 21 -- GPU 1 managed by process 4321 on node n1
+
+"""
+"""What NCCL's RAS service answers to STATUS: written from ``src/ras/client_support.cc`` of NCCL 2.28."""
+FINDINGS = """#0-0 (cf264af53edbe986) MISMATCH
+  Communicator ranks have different AllReduce operation counts
+  1 ranks have launched up to operation 22
+  Rank 1 has launched up to operation 21 -- GPU 1 managed by process 4321 on node n1"""
+
+
+def test_of_ras_status_errors_and_warnings_are_kept():
+    assert ras_findings(STATUS) == FINDINGS
+    assert ras_findings("") == ras_findings("NCCL version 2.28.7\n") == ""
+
+
+class Ras(threading.Thread):
+    """NCCL's RAS service for one client: a fake from ``src/ras/client_support.cc`` of NCCL 2.28."""
+
+    def __init__(self, answers):
+        super().__init__(daemon=True)
+        self.answers = answers
+        self.heard = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.start()
+
+    def run(self):
+        connection, _ = self.listener.accept()
+        with connection:
+            for answer in self.answers:
+                self.heard.append(connection.recv(1024))
+                connection.sendall(answer)
+        self.listener.close()
+
+
+@pytest.fixture
+def nccl(monkeypatch):
+    version = [(2, 28, 7)]
+    torch = SimpleNamespace(cuda=SimpleNamespace(nccl=SimpleNamespace(version=lambda: version[0])))
+    monkeypatch.setitem(script_watch.sys.modules, "torch", torch)
+    return version
+
+
+def test_ras_is_asked_in_its_protocol(nccl):
+    ras = Ras([b"SERVER PROTOCOL 2\n", b"OK\n", STATUS.encode()])
+    assert script_watch.nccl_ras({"NCCL_RAS_ADDR": ras.address}) == FINDINGS
+    ras.join(10)
+    assert ras.heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 1\n", b"STATUS\n"]
+
+
+@pytest.mark.parametrize("answers", [[b"HTTP/1.1 400\n"], [b"SERVER PROTOCOL 2\n", b"ERROR: x\n"], [b""]])
+def test_whoever_else_answers_is_not_believed(nccl, answers):
+    assert script_watch.nccl_ras({"NCCL_RAS_ADDR": Ras(answers).address}) == ""
+
+
+def test_ras_is_not_asked_where_it_cannot_answer(nccl):
+    for environ in (
+        {"NCCL_RAS_ENABLE": "0"},
+        {"NCCL_RAS_ADDR": "127.0.0.1:1"},
+        {"NCCL_RAS_ADDR": "nonsense"},
+    ):
+        assert script_watch.nccl_ras(environ) == ""
+    nccl[0] = (2, 27, 3)
+    assert script_watch.nccl_ras({}) == ""
