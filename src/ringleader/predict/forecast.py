@@ -314,7 +314,7 @@ def what_ifs(
     others: tuple[Network, ...] = (),
     fits: Callable[[Setup, int], bool] = lambda _setup, _ranks: True,
 ) -> list[WhatIf]:
-    """Try every change at one size; the best first. What does not fit into memory is no change to make.
+    """Try every change at one size; the best first. What does not fit into memory is not a change to make.
 
     A gain is of the rate, in parts of efficiency: for a change of how the work is divided changes how long a
     rank computes, too.
