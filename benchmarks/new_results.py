@@ -45,7 +45,7 @@ class Arms:
         return torch.arange(self._count) % 16 * 2.0
 
     def _kept(self, call: Callable[[], object]) -> Callable[[], None]:
-        """Return an arm that replaces the last result, of whatever arm, which lives until the next is there."""
+        """Return an arm that replaces the last result, of any arm, which lives until the next is there."""
 
         def run() -> None:
             self._last = call()
