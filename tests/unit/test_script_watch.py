@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import os
 import pickle
+import shutil
 import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +100,115 @@ def test_pytorchs_hooks_count_real_optimizers():
         for hook in hooks:
             hook.remove()
     assert counted.steps == 3
+
+
+# --- in a rank's Python -----------------------------------------------------------------------------------
+
+STARTUP = Path(script_watch.__file__).parent / "python_startup"
+OPTIMIZER = """
+HOOKS = []
+register_optimizer_step_pre_hook = register_optimizer_step_post_hook = HOOKS.append
+def step(self=object()):
+    for hook in HOOKS:
+        hook(self, (), {})
+"""
+"""As much of ``torch/optim/optimizer.py`` (PyTorch 2.13) as a watched script needs."""
+
+
+def rank(tmp_path, script, python=sys.executable):
+    """Run a script as a rank's Python; what it wrote to the report pipe."""
+    (tmp_path / "torch" / "optim").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "optim" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(OPTIMIZER)
+    read, write = os.pipe()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": f"{STARTUP}:{tmp_path}"}
+    environ["RINGLEADER_REPORT_FD"] = str(write)
+    command = [python, "-c", script]
+    with open(read, "rb") as reports:
+        try:
+            done = subprocess.run(
+                command,
+                env=environ,
+                pass_fds=[write],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            os.close(write)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return [json.loads(line) for line in reports]
+
+
+@pytest.mark.process
+def test_a_script_has_one_reporter_and_few_lines(tmp_path):
+    start = time.monotonic()
+    found = rank(tmp_path, "from torch.optim.optimizer import step\nfor _ in range(300): step()")
+    kinds = [one["kind"] for one in found]
+    assert kinds[0] == "context" and kinds.count("context") == 1
+    assert len(kinds) <= 3 + (time.monotonic() - start) / 0.2
+    assert found[-1]["steps"] == 300
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_scripts_of_other_pythons_are_watched(tmp_path, version):
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-V"], capture_output=True, check=False).returncode:
+        pytest.skip(f"there is no Python {version}")
+    reports = rank(tmp_path, "from torch.optim.optimizer import step\nfor _ in range(3): step()", found)
+    assert reports[0]["kind"] == "context" and reports[-1]["steps"] == 3
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "finder",
+    [
+        "class Finder: pass",
+        "class Finder:\n    find_spec = None",
+        "class Loader:\n    __slots__ = ()\n    def create_module(self, spec): return None\n"
+        "    def exec_module(self, module): module.step = lambda: None\n"
+        "class Finder:\n    def find_spec(name, path, target=None):\n"
+        "        if name.endswith('.optimizer'): return importlib.machinery.ModuleSpec(name, Loader())",
+        "class Finder:\n    @staticmethod\n    def find_spec(name, path, target=None):\n"
+        "        if name.endswith('.optimizer'): return importlib.machinery.ModuleSpec(name, one)\n"
+        "class Loader:\n    def create_module(self, spec): return None\n"
+        "    def exec_module(self, module): module.step = lambda: None\n"
+        "one = Loader()\nimport torch.optim\nimportlib.util.find_spec('torch.optim.optimizer')",
+    ],
+)
+def test_finders_and_loaders_of_any_kind_may_stand_before_pythons(tmp_path, finder):
+    into = "sys.meta_path.insert(1, Finder)\n"
+    head = "import importlib.machinery, importlib.util, sys, torch.optim\n"
+    import_twice = "importlib.util.find_spec('torch.optim.optimizer')\n"
+    rank(tmp_path, f"{head}{finder}\n{into}{import_twice}from torch.optim.optimizer import step\nstep()")
+
+
+def test_an_error_of_ours_in_a_hook_is_none_of_the_scripts():
+    hooks = []
+    module = SimpleNamespace(
+        __name__="torch.optim.optimizer",
+        register_optimizer_step_pre_hook=hooks.append,
+        register_optimizer_step_post_hook=hooks.append,
+    )
+    script_watch.Watch(SimpleNamespace(start=lambda: 1 // 0), lambda _line: None, "").begin(module)
+    for hook in hooks:
+        assert hook(Optimizer(), (), {}) is None
+
+
+def test_a_record_is_made_in_older_pythons(monkeypatch):
+    """Python 3.8 joins no dicts by ``|``: the source that a script's Python loads has to do without."""
+    for file in ("script_watch.py", "training_progress.py", "python_startup/sitecustomize.py"):
+        tree = ast.parse((STARTUP.parent / file).read_text(), feature_version=(3, 8))
+        joins = [one for one in ast.walk(tree) if isinstance(one, ast.BinOp | ast.AugAssign)]
+        assert not [
+            one.lineno
+            for one in joins
+            if isinstance(one.op, ast.BitOr)
+            and any(isinstance(part, ast.Dict) for part in ast.iter_child_nodes(one))
+        ]
 
 
 # --- collectives ------------------------------------------------------------------------------------------

@@ -67,6 +67,16 @@ def around(
     setattr(owner, name, watched)
 
 
+def quiet(hook: Callable[..., object]) -> Callable[..., None]:
+    """Return a hook of PyTorch whose errors are none of the script's."""
+
+    def quiet_hook(*arguments: object) -> None:
+        with suppress(Exception):
+            hook(*arguments)
+
+    return quiet_hook
+
+
 class Steps:
     """Counts steps by several counters at once; of those that count the same steps the farthest counts."""
 
@@ -123,8 +133,8 @@ class Watch:
         """Watch a module that has just been imported."""
         name = module.__name__
         if name == "torch.optim.optimizer":
-            module.register_optimizer_step_pre_hook(self.steps.before_torch)
-            module.register_optimizer_step_post_hook(self.steps.after_torch)
+            module.register_optimizer_step_pre_hook(quiet(self.steps.before_torch))
+            module.register_optimizer_step_post_hook(quiet(self.steps.after_torch))
         elif name == "torch.distributed.distributed_c10d":
             begin = module.init_process_group
             around(module, "init_process_group", before=self.listen)
@@ -263,14 +273,15 @@ class Watch:
         }
         if c10d.is_initialized():
             world = c10d._world
-            record |= {"rank": c10d.get_rank(), "size": c10d.get_world_size()}
+            record.update(rank=c10d.get_rank(), size=c10d.get_world_size())
             record["groups"] = {
                 str(world.pg_names[group]): sorted(int(rank) for rank in world.pg_group_ranks[group])
                 for group in world.pg_map
             }
         if any(entry["backend"] == "nccl" for entry in found) and os.environ.get("LOCAL_RANK", "0") == "0":
             record["ras"] = nccl_ras()
-        return record | {"entries": found}
+        record["entries"] = found
+        return record
 
 
 def flight_entries(library: Any, *, gloo: bool = False) -> list[dict[str, Any]]:

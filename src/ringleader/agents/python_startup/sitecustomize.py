@@ -79,20 +79,25 @@ class _Watched:
         if name not in WATCHED:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is _Watched else finder.find_spec(name, path, target)
+            find = None if finder is _Watched else getattr(finder, "find_spec", None)
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
-                if spec.loader is not None and not isinstance(spec.loader, type):
+                try:  # noqa: SIM105 - contextlib's import would cost every Python of a rank more
                     _watch_after(spec.loader)
+                except Exception:  # a loader of another kind: its module is not watched
+                    pass
                 return spec
         return None
 
 
 def _watch_after(loader: Any) -> None:
     """Have a loader's module watched once it is loaded."""
+    if isinstance(loader, type):
+        return
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
+        loader.__dict__.pop("exec_module", None)
         execute(module)
         _watch(module)
 
