@@ -283,10 +283,23 @@ def _pass_on_notices() -> None:
         signal.signal(signal.SIGTERM, told)
 
 
+def _stacks_file() -> int:
+    """Open a file that takes stacks: in memory or, where Python or its kernel has none there, without a name."""
+    try:
+        return os.memfd_create(STACKS)
+    except (AttributeError, OSError):  # built for a glibc before 2.27, or seccomp refuses it
+        status = os.environ.get("RINGLEADER_STATUS_FILE", "")
+        path = f"{os.path.dirname(status)}/{STACKS}.{os.getpid()}"  # noqa: PTH120
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)  # noqa: PTH108
+        return fd
+
+
 def _show_stacks() -> None:
     """Have SIGQUIT write the stacks of all threads into a file in memory, which needs no disk and no name.
 
-    A child that is forked gets its own. The agent sends the signal only while that file is open here.
+    A child that is forked gets its own. The agent sends the signal only while that file is open here. Without
+    any such file the stacks go to standard error, for whoever sends the signal: SIGQUIT ends no rank.
     """
     fd = inode = -1
 
@@ -295,11 +308,15 @@ def _show_stacks() -> None:
         try:
             if fd >= 0 and os.fstat(fd).st_ino == inode:
                 os.close(fd)
-            fd = os.memfd_create(STACKS)
+            fd = _stacks_file()
             inode = os.fstat(fd).st_ino
             faulthandler.register(signal.SIGQUIT, file=fd, all_threads=True)
-        except (AttributeError, OSError):
-            faulthandler.unregister(signal.SIGQUIT)
+        except (OSError, RuntimeError):
+            fd = inode = -1
+            try:  # noqa: SIM105
+                faulthandler.register(signal.SIGQUIT, file=2, all_threads=True)
+            except (OSError, RuntimeError):
+                pass
 
     take()
     os.register_at_fork(after_in_child=take)
