@@ -106,6 +106,7 @@ def test_pytorchs_hooks_count_real_optimizers():
 
 STARTUP = Path(script_watch.__file__).parent / "python_startup"
 OPTIMIZER = """
+import torch
 HOOKS = []
 register_optimizer_step_pre_hook = register_optimizer_step_post_hook = HOOKS.append
 def step(self=object()):
@@ -190,6 +191,7 @@ def test_an_error_of_ours_in_a_hook_is_none_of_the_scripts():
     hooks = []
     module = SimpleNamespace(
         __name__="torch.optim.optimizer",
+        torch=SimpleNamespace(),
         register_optimizer_step_pre_hook=hooks.append,
         register_optimizer_step_post_hook=hooks.append,
     )
@@ -209,6 +211,57 @@ def test_a_record_is_made_in_older_pythons(monkeypatch):
             if isinstance(one.op, ast.BitOr)
             and any(isinstance(part, ast.Dict) for part in ast.iter_child_nodes(one))
         ]
+
+
+def test_hooks_are_hidden_from_pytorchs_compiler():
+    """``torch.optim.optimizer`` hides its own methods by ``torch._disable_dynamo``, from PyTorch 2.1 on."""
+    hooks, hidden = [], []
+    module = SimpleNamespace(
+        __name__="torch.optim.optimizer",
+        torch=SimpleNamespace(_disable_dynamo=lambda hook: hidden.append(hook) or hook),
+        register_optimizer_step_pre_hook=hooks.append,
+        register_optimizer_step_post_hook=hooks.append,
+    )
+    script_watch.Watch(SimpleNamespace(), lambda _line: None, "").begin(module)
+    assert hooks == hidden and len(hooks) == 2
+
+
+STACKS = """
+import os
+os.{gone}
+import runpy
+runpy.run_path({startup!r})
+import signal, sys
+for path in os.listdir("/proc/self/fd"):
+    try:
+        target = os.readlink("/proc/self/fd/" + path)
+    except OSError:
+        continue
+    if "ringleader-stacks" in target:
+        print(target)
+        signal.raise_signal(signal.SIGQUIT)
+        print(os.pread(int(path), 1000, 0).decode())
+        break
+else:
+    signal.raise_signal(signal.SIGQUIT)
+print("alive")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("has_directory", [True, False])
+def test_stacks_need_no_file_in_memory(tmp_path, has_directory):
+    """Pythons built for a glibc before 2.27 have no ``os.memfd_create``."""
+    script = STACKS.format(gone="__dict__.pop('memfd_create', None)", startup=f"{STARTUP}/sitecustomize.py")
+    environ = {"RINGLEADER_STATUS_FILE": f"{tmp_path if has_directory else '/nowhere'}/status"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "alive" in done.stdout, done.stderr
+    assert "(most recent call first)" in (done.stdout if has_directory else done.stderr)
+    if has_directory:
+        assert f"{tmp_path}/ringleader-stacks." in done.stdout
+        assert not list(tmp_path.iterdir())
 
 
 # --- collectives ------------------------------------------------------------------------------------------
@@ -375,3 +428,24 @@ def test_ras_is_not_asked_where_it_cannot_answer(nccl):
         assert script_watch.nccl_ras(environ) == ""
     nccl[0] = (2, 27, 3)
     assert script_watch.nccl_ras({}) == ""
+
+
+@pytest.mark.parametrize("name", script_watch.BUFFER_SIZE)
+def test_a_recorder_that_the_user_has_set_stays_so(monkeypatch, tmp_path, name):
+    for one in script_watch.BUFFER_SIZE:
+        monkeypatch.delenv(one, raising=False)
+    monkeypatch.setenv(name, "0")
+    c10d = SimpleNamespace(_dump_fr_trace=None)
+    torch = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=c10d))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(script_watch.os, "mkfifo", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        script_watch.Watch(SimpleNamespace(), lambda _line: None, str(tmp_path / "status")).listen()
+    assert [one for one in script_watch.BUFFER_SIZE if one in os.environ] == [name]
+
+
+def test_waiting_of_many_calls_is_that_of_each():
+    """Entries of several recorders, in no order of time."""
+    entries = [entry(number, at=number * SECOND, sizes=[(1000,)]) for number in range(1, 2000)]
+    begun = [SECOND * at + SECOND // 2 for at in range(0, 1999, 2)]
+    assert waited(entries[::-1], begun) == waited(entries, begun) == (999, 1998.0, 499.5)

@@ -284,7 +284,7 @@ def _pass_on_notices() -> None:
 
 
 def _stacks_file() -> int:
-    """Open a file that takes stacks: in memory or, where Python or its kernel has none there, without a name."""
+    """Open a file that takes stacks: in memory or, where Python or its kernel has no such, without a name."""
     try:
         return os.memfd_create(STACKS)
     except (AttributeError, OSError):  # built for a glibc before 2.27, or seccomp refuses it
