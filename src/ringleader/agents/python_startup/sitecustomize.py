@@ -80,7 +80,7 @@ class _Watched:
             return None
         for finder in sys.meta_path:
             find = None if finder is _Watched else getattr(finder, "find_spec", None)
-            spec = None if find is None else find(name, path, target)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
             if spec is not None:
                 try:  # noqa: SIM105 - contextlib's import would cost every Python of a rank more
                     _watch_after(spec.loader)
