@@ -97,9 +97,16 @@ def test_another_type_is_another_shape_and_another_view_is_not(odd):
     assert found.kind == {"dtype": "shape", "size": "all arrived"}[odd]
 
 
-def test_a_mismatch_that_passed_is_named_although_ranks_hang_later():
+def test_a_mismatch_that_passed_accuses_nobody():
     found = verdict(record(0, call(4), waiting(5), size=2), record(1, call(4, size=9), waiting(5), size=2))
-    assert (found.kind, found.number) == ("shape", 4)
+    assert (found.kind, found.number) == ("all arrived", 5)
+
+
+def test_a_mismatch_that_failed_on_all_ranks_is_named():
+    records = [record(rank, *BEFORE, call(5, size=9 if rank == 2 else 8, age=0.1)) for rank in range(4)]
+    ended = dict.fromkeys(range(4), "failed with exit code 1")
+    found = verdict(*records, ended=ended, failed=set(ended))
+    assert (found.kind, found.ranks, found.number) == ("shape", (2,), 5)
 
 
 def test_an_operation_whose_shapes_may_differ_has_no_other_shape():
@@ -288,3 +295,106 @@ def test_what_nccls_ras_service_reports_is_added():
     one = {**record(0, waiting(1), size=2), "ras": ras}
     found = verdict(one, record(1, size=2))
     assert found.notes == ("NCCL's RAS service reports:", *ras.splitlines())
+
+
+# --- groups that are made anew, and calls of which nothing follows ----------------------------------------
+
+FIRST_LIFE = [call(number, age=300.0 - number) for number in range(1, 12)]
+"""What a rank called in the default group before it destroyed it and made it anew."""
+
+
+def test_a_group_made_anew_is_judged_by_its_new_calls():
+    again = [*FIRST_LIFE, call(1)]
+    found = verdict(*(record(rank, *again, waiting(2)) for rank in (0, 2, 3)), record(1, *again))
+    assert (found.kind, found.ranks, found.number) == ("missing", (1,), 2)
+
+
+def test_a_rank_that_dies_without_a_record_in_a_groups_second_life_is_missing():
+    found = verdict(
+        record(0, *FIRST_LIFE, call(1), waiting(2), size=2), ended={1: "ended by SIGKILL"}, failed={1}
+    )
+    assert (found.kind, found.ranks, found.number) == ("missing", (1,), 2)
+
+
+def test_old_and_new_calls_of_a_group_are_not_compared():
+    found = verdict(
+        record(0, *FIRST_LIFE, waiting(1, op="broadcast"), size=2), record(1, *FIRST_LIFE, size=2)
+    )
+    assert not found.accuses
+
+
+def test_of_two_calls_under_one_number_the_unfinished_counts():
+    found = verdict(record(0, call(1), waiting(1), size=2), record(1, size=2), ended={1: "x"}, failed={1})
+    assert (found.kind, found.ranks) == ("missing", (1,))
+
+
+@pytest.mark.parametrize("age", [10**400, -(10**400), float("inf"), float("nan")])
+def test_an_age_beyond_all_numbers_is_left_out(age):
+    assert (
+        read_record(record(0, call(1), call(2, age=age))).collectives
+        == read_record(record(0, call(1))).collectives
+    )
+
+
+def test_nothing_follows_from_what_is_queued_behind_a_call_that_all_have_made():
+    queued = [waiting(number) for number in range(5, 14)]
+    found = verdict(record(0, *BEFORE, waiting(5)), *(record(rank, *BEFORE, *queued) for rank in (1, 2, 3)))
+    assert (found.kind, found.number) == ("all arrived", 5)
+
+
+def test_a_rank_missing_in_what_is_queued_first_is_named():
+    queued = [waiting(number) for number in range(5, 14)]
+    found = verdict(record(0, *BEFORE), *(record(rank, *BEFORE, *queued) for rank in (1, 2, 3)))
+    assert (found.kind, found.ranks, found.number) == ("missing", (0,), 5)
+
+
+def test_a_broadcast_that_a_failed_root_has_left_accuses_nobody():
+    found = verdict(
+        record(0, call(1, op="broadcast", age=30.0), size=3),
+        record(1, call(1, op="broadcast", age=30.0), size=3),
+        record(2, size=3),
+        ended={1: "failed with exit code 1"},
+        failed={1},
+    )
+    assert not found.accuses
+
+
+def test_a_rank_that_failed_after_its_last_call_is_missing_in_the_next():
+    found = verdict(
+        record(0, *BEFORE, waiting(5), size=2),
+        record(1, *BEFORE, size=2),
+        ended={1: "failed with exit code 1"},
+        failed={1},
+    )
+    assert (found.kind, found.ranks, found.number) == ("missing", (1,), 5)
+
+
+def test_a_rank_that_waits_to_receive_is_not_preferred_as_the_cause():
+    receives = call(1, op="recv", done=False, age=STUCK, p2p=True)
+    found = verdict(
+        record(0, *BEFORE, receives, size=3),
+        record(1, *BEFORE, size=3),
+        record(2, *BEFORE, waiting(5), size=3),
+    )
+    assert (found.kind, found.ranks) == ("missing", (1,))
+
+
+@pytest.mark.parametrize("more", [call(9, op="coalesced", p2p=True), {**call(5), "backend": "nccl"}])
+def test_groups_whose_numbers_do_not_compare_accuse_nobody(more):
+    found = verdict(record(0, *BEFORE, more, size=2), record(1, *BEFORE, waiting(5), waiting(6), size=2))
+    assert not found.accuses
+
+
+def test_a_short_disagreement_accuses_nobody():
+    found = verdict(
+        record(0, call(1, done=False, age=0.1), size=2),
+        record(1, call(1, op="barrier", done=False, age=0.1), size=2),
+    )
+    assert not found.accuses
+
+
+def test_without_an_unfinished_collective_the_stacks_say_who_is_elsewhere():
+    records = [record(rank, *BEFORE) for rank in range(4)]
+    found = verdict(*records, stacks={2: stack(2, 33)}, least=3.0)
+    assert (found.kind, found.ranks) == ("elsewhere", (2,))
+    assert verdict(*records, least=3.0).text == "no collective is unfinished: see the stacks"

@@ -6,6 +6,7 @@ import faulthandler
 import tempfile
 import threading
 
+from ringleader.agents import rank_process
 from ringleader.launch.python_stacks import Line, Stack, groups, line_of, outlier, parse, stacks_of, text_of
 
 DUMP = """Thread 0x00007f01 [Thread-1] (most recent call first):
@@ -76,6 +77,18 @@ def test_a_group_is_shown_with_its_first_stack():
     assert "process 100 beside the script:" in text_of([of(0, 7, first=False)], "rank 0 (h1)")
     many = Stack(rank=0, pid=1, is_first=True, main=(Line(file="t.py", line=1, function="f"),) * 500)
     assert len(text_of([many], "rank 0").splitlines()) == 41
+    script = Line(file="/home/u/train.py", line=40, function="<module>")
+    deep = Stack(rank=0, pid=1, is_first=True, main=(*many.main, script), others=((of(0, 1).main[1],) * 60,))
+    lines = text_of([deep], "rank 0").splitlines()
+    assert lines[40] == '    File "/home/u/train.py", line 40 in <module>' and lines[1].endswith("in f")
+    assert lines[41] == "    and 61 more lines of other threads"
+
+
+def test_other_threads_that_differ_are_not_shown_as_those_of_all():
+    one, other = of(1, 7), of(2, 7)
+    one = Stack(rank=1, pid=1, is_first=True, main=one.main, others=(of(0, 3).main,))
+    assert "  other threads, of rank 1; those of the others differ:" in text_of([one, other], "ranks 1, 2")
+    assert "differ" not in text_of([one, one], "ranks 1, 2")
 
 
 def test_what_agents_send_is_read_or_left_out():
@@ -87,3 +100,18 @@ def test_what_agents_send_is_read_or_left_out():
     assert line_of(["a.py", 3, "f"]) == Line(file="a.py", line=3, function="f")
     assert line_of(None) is line_of([1, 2, 3]) is line_of(["a.py"]) is None
     assert line_of(["a.py", "x", "f"]).line == 0
+
+
+def test_of_a_dump_that_is_too_long_the_main_thread_is_sent(tmp_path, monkeypatch):
+    """`faulthandler` writes the main thread last."""
+    monkeypatch.setattr(rank_process.process_tree, "send", lambda *_: None)
+    path = tmp_path / "stacks"
+    path.write_text("")
+    able = dict.fromkeys(range(1, rank_process.MOST_STACKS + 4), str(path))
+    request = rank_process.StackRequest(able, [])
+    thread = DUMP.partition("Current")[0]
+    path.write_text(thread * (rank_process.LONGEST_STACK // len(thread) + 9) + DUMP)
+    answer = request.answer()
+    text = answer["pythons"][0]["text"]
+    assert len(text) == rank_process.LONGEST_STACK and parse(text)[0] == parse(DUMP)[0]
+    assert answer["unshown"] == 3

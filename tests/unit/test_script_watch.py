@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
+import os
 import pickle
+import shutil
 import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +100,168 @@ def test_pytorchs_hooks_count_real_optimizers():
         for hook in hooks:
             hook.remove()
     assert counted.steps == 3
+
+
+# --- in a rank's Python -----------------------------------------------------------------------------------
+
+STARTUP = Path(script_watch.__file__).parent / "python_startup"
+OPTIMIZER = """
+import torch
+HOOKS = []
+register_optimizer_step_pre_hook = register_optimizer_step_post_hook = HOOKS.append
+def step(self=object()):
+    for hook in HOOKS:
+        hook(self, (), {})
+"""
+"""As much of ``torch/optim/optimizer.py`` (PyTorch 2.13) as a watched script needs."""
+
+
+def rank(tmp_path, script, python=sys.executable):
+    """Run a script as a rank's Python; what it wrote to the report pipe."""
+    (tmp_path / "torch" / "optim").mkdir(parents=True)
+    (tmp_path / "torch" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "optim" / "__init__.py").write_text("")
+    (tmp_path / "torch" / "optim" / "optimizer.py").write_text(OPTIMIZER)
+    read, write = os.pipe()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": f"{STARTUP}:{tmp_path}"}
+    environ["RINGLEADER_REPORT_FD"] = str(write)
+    command = [python, "-c", script]
+    with open(read, "rb") as reports:
+        try:
+            done = subprocess.run(
+                command,
+                env=environ,
+                pass_fds=[write],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            os.close(write)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return [json.loads(line) for line in reports]
+
+
+@pytest.mark.process
+def test_a_script_has_one_reporter_and_few_lines(tmp_path):
+    start = time.monotonic()
+    found = rank(tmp_path, "from torch.optim.optimizer import step\nfor _ in range(300): step()")
+    kinds = [one["kind"] for one in found]
+    assert kinds[0] == "context" and kinds.count("context") == 1
+    assert len(kinds) <= 3 + (time.monotonic() - start) / 0.2
+    assert found[-1]["steps"] == 300
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+def test_scripts_of_other_pythons_are_watched(tmp_path, version):
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "-V"], capture_output=True, check=False).returncode:
+        pytest.skip(f"there is no Python {version}")
+    reports = rank(tmp_path, "from torch.optim.optimizer import step\nfor _ in range(3): step()", found)
+    assert reports[0]["kind"] == "context" and reports[-1]["steps"] == 3
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "finder",
+    [
+        "class Finder: pass",
+        "class Finder:\n    find_spec = None",
+        "class Loader:\n    __slots__ = ()\n    def create_module(self, spec): return None\n"
+        "    def exec_module(self, module): module.step = lambda: None\n"
+        "class Finder:\n    def find_spec(name, path, target=None):\n"
+        "        if name.endswith('.optimizer'): return importlib.machinery.ModuleSpec(name, Loader())",
+        "class Finder:\n    @staticmethod\n    def find_spec(name, path, target=None):\n"
+        "        if name.endswith('.optimizer'): return importlib.machinery.ModuleSpec(name, one)\n"
+        "class Loader:\n    def create_module(self, spec): return None\n"
+        "    def exec_module(self, module): module.step = lambda: None\n"
+        "one = Loader()\nimport torch.optim\nimportlib.util.find_spec('torch.optim.optimizer')",
+    ],
+)
+def test_finders_and_loaders_of_any_kind_may_stand_before_pythons(tmp_path, finder):
+    into = "sys.meta_path.insert(1, Finder)\n"
+    head = "import importlib.machinery, importlib.util, sys, torch.optim\n"
+    import_twice = "importlib.util.find_spec('torch.optim.optimizer')\n"
+    rank(tmp_path, f"{head}{finder}\n{into}{import_twice}from torch.optim.optimizer import step\nstep()")
+
+
+def test_an_error_of_ours_in_a_hook_is_none_of_the_scripts():
+    hooks = []
+    module = SimpleNamespace(
+        __name__="torch.optim.optimizer",
+        torch=SimpleNamespace(),
+        register_optimizer_step_pre_hook=hooks.append,
+        register_optimizer_step_post_hook=hooks.append,
+    )
+    script_watch.Watch(SimpleNamespace(start=lambda: 1 // 0), lambda _line: None, "").begin(module)
+    for hook in hooks:
+        assert hook(Optimizer(), (), {}) is None
+
+
+def test_a_record_is_made_in_older_pythons(monkeypatch):
+    """Python 3.8 joins no dicts by ``|``: the source that a script's Python loads has to do without."""
+    for file in ("script_watch.py", "training_progress.py", "python_startup/sitecustomize.py"):
+        tree = ast.parse((STARTUP.parent / file).read_text(), feature_version=(3, 8))
+        joins = [one for one in ast.walk(tree) if isinstance(one, ast.BinOp | ast.AugAssign)]
+        assert not [
+            one.lineno
+            for one in joins
+            if isinstance(one.op, ast.BitOr)
+            and any(isinstance(part, ast.Dict) for part in ast.iter_child_nodes(one))
+        ]
+
+
+def test_hooks_are_hidden_from_pytorchs_compiler():
+    """``torch.optim.optimizer`` hides its own methods by ``torch._disable_dynamo``, from PyTorch 2.1 on."""
+    hooks, hidden = [], []
+    module = SimpleNamespace(
+        __name__="torch.optim.optimizer",
+        torch=SimpleNamespace(_disable_dynamo=lambda hook: hidden.append(hook) or hook),
+        register_optimizer_step_pre_hook=hooks.append,
+        register_optimizer_step_post_hook=hooks.append,
+    )
+    script_watch.Watch(SimpleNamespace(), lambda _line: None, "").begin(module)
+    assert hooks == hidden and len(hooks) == 2
+
+
+STACKS = """
+import os
+os.{gone}
+import runpy
+runpy.run_path({startup!r})
+import signal, sys
+for path in os.listdir("/proc/self/fd"):
+    try:
+        target = os.readlink("/proc/self/fd/" + path)
+    except OSError:
+        continue
+    if "ringleader-stacks" in target:
+        print(target)
+        signal.raise_signal(signal.SIGQUIT)
+        print(os.pread(int(path), 1000, 0).decode())
+        break
+else:
+    signal.raise_signal(signal.SIGQUIT)
+print("alive")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("has_directory", [True, False])
+def test_stacks_need_no_file_in_memory(tmp_path, has_directory):
+    """Pythons built for a glibc before 2.27 have no ``os.memfd_create``."""
+    script = STACKS.format(gone="__dict__.pop('memfd_create', None)", startup=f"{STARTUP}/sitecustomize.py")
+    environ = {"RINGLEADER_STATUS_FILE": f"{tmp_path if has_directory else '/nowhere'}/status"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 and "alive" in done.stdout, done.stderr
+    assert "(most recent call first)" in (done.stdout if has_directory else done.stderr)
+    if has_directory:
+        assert f"{tmp_path}/ringleader-stacks." in done.stdout
+        assert not list(tmp_path.iterdir())
 
 
 # --- collectives ------------------------------------------------------------------------------------------
@@ -259,3 +428,24 @@ def test_ras_is_not_asked_where_it_cannot_answer(nccl):
         assert script_watch.nccl_ras(environ) == ""
     nccl[0] = (2, 27, 3)
     assert script_watch.nccl_ras({}) == ""
+
+
+@pytest.mark.parametrize("name", script_watch.BUFFER_SIZE)
+def test_a_recorder_that_the_user_has_set_stays_so(monkeypatch, tmp_path, name):
+    for one in script_watch.BUFFER_SIZE:
+        monkeypatch.delenv(one, raising=False)
+    monkeypatch.setenv(name, "0")
+    c10d = SimpleNamespace(_dump_fr_trace=None)
+    torch = SimpleNamespace(_C=SimpleNamespace(_distributed_c10d=c10d))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(script_watch.os, "mkfifo", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        script_watch.Watch(SimpleNamespace(), lambda _line: None, str(tmp_path / "status")).listen()
+    assert [one for one in script_watch.BUFFER_SIZE if one in os.environ] == [name]
+
+
+def test_waiting_of_many_calls_is_that_of_each():
+    """Entries of several recorders, in no order of time."""
+    entries = [entry(number, at=number * SECOND, sizes=[(1000,)]) for number in range(1, 2000)]
+    begun = [SECOND * at + SECOND // 2 for at in range(0, 1999, 2)]
+    assert waited(entries[::-1], begun) == waited(entries, begun) == (999, 1998.0, 499.5)

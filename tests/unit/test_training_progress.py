@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ringleader.agents import training_progress
 from ringleader.agents.training_progress import INTERVAL, Reporter, cpu_model, report_fd
 
 
@@ -138,6 +140,7 @@ def test_without_a_launcher_nothing_happens() -> None:
 
 SPAWN = """
 import multiprocessing, os, sys
+from ringleader.agents import training_progress
 from ringleader.agents.training_progress import report_fd
 
 def tell():
@@ -157,3 +160,23 @@ def test_spawned_helpers_do_not_take_a_number_for_the_pipe(tmp_path: Path) -> No
     script.write_text(SPAWN)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
     assert (done.stdout.split(), done.stderr) == (["1", "None"], "")
+
+
+def test_a_reporter_is_made_once(monkeypatch) -> None:
+    monkeypatch.setattr(training_progress, "_reporter", None)
+    monkeypatch.delenv("RINGLEADER_REPORT_FD", raising=False)
+    monkeypatch.setattr(training_progress.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(training_progress.os, "register_at_fork", lambda **_: None)
+    assert training_progress.start() is training_progress.start()
+
+
+def test_context_is_known_to_older_pythons_that_load_the_file(monkeypatch, tmp_path) -> None:
+    """In Python 3.9 ``zip`` takes no keyword, and the package of another Python may not even be parsed."""
+    (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name: Fast One\n")
+    monkeypatch.setattr(training_progress, "zip", lambda *sequences: zip(*sequences), raising=False)  # noqa: B905
+    assert cpu_model(tmp_path / "cpuinfo") == "Fast One"
+    monkeypatch.setitem(sys.modules, "ringleader.agents.usable_cores", SimpleNamespace())
+    assert training_progress.context_of()["cores"] == len(os.sched_getaffinity(0))
+    broken = type("Broken", (), {"__getattr__": lambda self, name: 1 // 0})()
+    monkeypatch.setitem(sys.modules, "ringleader.agents.usable_cores", broken)
+    assert training_progress.context_of()["cores"] == len(os.sched_getaffinity(0))

@@ -242,7 +242,8 @@ def _stacks(pid: int) -> str:
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
             with suppress(OSError):
                 path = f"/proc/{pid}/fd/{name}"
-                if os.readlink(path).startswith("/memfd:ringleader-stacks"):  # noqa: PTH115
+                target = os.readlink(path)  # noqa: PTH115
+                if target.startswith("/memfd:ringleader-stacks") or "/ringleader-stacks." in target:
                     return path
     return ""
 

@@ -282,6 +282,7 @@ class StackRequest:
         """Send SIGQUIT. ``able``, ``mute``: see ``process_tree.without_stacks``."""
         self._until = time.monotonic() + STACK_SECONDS
         self._mute = mute
+        self._unshown = max(0, len(able) - MOST_STACKS)
         self.asked = 0
         """Pythons that were asked what they know of their process groups."""
         self._files: dict[int, tuple[int, int]] = {}
@@ -304,10 +305,12 @@ class StackRequest:
         """Return what is sent to the launcher, and close the files."""
         pythons = []
         for pid, (fd, start) in self._files.items():
+            # The main thread comes last.
+            start = max(start, os.fstat(fd).st_size - LONGEST_STACK)
             text = os.pread(fd, LONGEST_STACK, start).decode(errors="replace")
             pythons.append({"pid": pid, "text": text})
             os.close(fd)
-        return {"pythons": pythons, "mute": self._mute, "asked": self.asked}
+        return {"pythons": pythons, "mute": self._mute, "asked": self.asked, "unshown": self._unshown}
 
 
 JAX_PORTS = range(61440, 65536)

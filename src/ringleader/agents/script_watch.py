@@ -11,6 +11,7 @@ a thread reads them when the rank's agent asks, as the main thread may hang in o
 
 from __future__ import annotations
 
+import bisect
 import functools
 import json
 import math
@@ -65,6 +66,16 @@ def around(
         return found
 
     setattr(owner, name, watched)
+
+
+def quiet(hook: Callable[..., object]) -> Callable[..., None]:
+    """Return a hook of PyTorch whose errors are none of the script's."""
+
+    def quiet_hook(*arguments: object) -> None:
+        with suppress(Exception):
+            hook(*arguments)
+
+    return quiet_hook
 
 
 class Steps:
@@ -123,8 +134,10 @@ class Watch:
         """Watch a module that has just been imported."""
         name = module.__name__
         if name == "torch.optim.optimizer":
-            module.register_optimizer_step_pre_hook(self.steps.before_torch)
-            module.register_optimizer_step_post_hook(self.steps.after_torch)
+            # Or torch.compile would compile our hooks with a step.
+            hidden = getattr(module.torch, "_disable_dynamo", lambda hook: hook)
+            module.register_optimizer_step_pre_hook(hidden(quiet(self.steps.before_torch)))
+            module.register_optimizer_step_post_hook(hidden(quiet(self.steps.after_torch)))
         elif name == "torch.distributed.distributed_c10d":
             begin = module.init_process_group
             around(module, "init_process_group", before=self.listen)
@@ -219,7 +232,8 @@ class Watch:
             return
         self._listens = True
         is_new = hasattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace")
-        os.environ.setdefault(BUFFER_SIZE[not is_new], "2000")
+        if not any(name in os.environ for name in BUFFER_SIZE):
+            os.environ[BUFFER_SIZE[not is_new]] = "2000"
         try:
             path = f"{self._status_file}.{os.getpid()}.ask"
             os.mkfifo(path, 0o600)
@@ -263,14 +277,15 @@ class Watch:
         }
         if c10d.is_initialized():
             world = c10d._world
-            record |= {"rank": c10d.get_rank(), "size": c10d.get_world_size()}
+            record.update(rank=c10d.get_rank(), size=c10d.get_world_size())
             record["groups"] = {
                 str(world.pg_names[group]): sorted(int(rank) for rank in world.pg_group_ranks[group])
                 for group in world.pg_map
             }
         if any(entry["backend"] == "nccl" for entry in found) and os.environ.get("LOCAL_RANK", "0") == "0":
             record["ras"] = nccl_ras()
-        return record | {"entries": found}
+        record["entries"] = found
+        return record
 
 
 def flight_entries(library: Any, *, gloo: bool = False) -> list[dict[str, Any]]:
@@ -301,14 +316,15 @@ def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[
     of them at about the same time, so a rank waits from its last such call until it continues: to its next
     call, such as that of a loss to be printed, or to the optimizer.
     """
-    calls = [
+    calls = sorted(
         (entry["time_created_ns"], sum(math.prod(size) for size in entry["input_sizes"]) > FEW)
         for entry in entries
         if not entry.get("is_p2p")
-    ]
+    )
+    times = [at for at, _is_large in calls]
     steps, seconds, waiting = 0, 0.0, 0.0
     for begin, end in zip(begun, begun[1:]):  # noqa: B905, RUF007 - Python 3.8 has neither
-        inside = [call for call in calls if begin < call[0] < end]
+        inside = calls[bisect.bisect_right(times, begin) : bisect.bisect_left(times, end)]
         large = [number for number, (_at, is_large) in enumerate(inside) if is_large]
         if large:
             last = large[-1]

@@ -167,7 +167,7 @@ def context_of(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, object]:
 def _cores() -> int:
     try:
         from ringleader.agents.usable_cores import usable_cpus
-    except ImportError:  # this file was loaded by its path
+    except Exception:  # this file was loaded by its path, perhaps by a Python too old for ours
         return len(os.sched_getaffinity(0))
     return usable_cpus()
 
@@ -187,7 +187,7 @@ def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     try:
         with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
             # The first processor's paragraph is enough: the file has one for each of hundreds of cores.
-            for _, line in zip(range(40), lines, strict=False):
+            for _, line in zip(range(40), lines):  # noqa: B905 - Python 3.9 has no strict
                 name, _, value = line.partition(":")
                 if name.strip() == "model name":
                     return value.strip()[:120]
@@ -200,8 +200,10 @@ _reporter: Reporter | None = None
 
 
 def start() -> Reporter:
-    """Make this process's reporter at the first call, when the script's own imports are done."""
+    """Return this process's reporter, made at the first call, when the script's own imports are done."""
     global _reporter
+    if _reporter is not None:
+        return _reporter
     fd, rank = report_fd(os.environ), rank_in_pod(os.environ)
     if fd is None and rank:
         reporter = Reporter(1, interval=LOG_INTERVAL, prefix=f"{LOG_MARK} {rank} ".encode())

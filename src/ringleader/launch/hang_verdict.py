@@ -18,7 +18,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,8 +33,13 @@ USUAL = 10.0
 _NAMES = "reduce broadcast all_reduce all_gather all_gather_base reduce_scatter reduce_scatter_base"
 SAME_SHAPE = frozenset(_NAMES.split())
 """Operations whose inputs have as many elements on every rank."""
+UNKNOWN = "no collective is unfinished: see the stacks"
 NOTHING = "no rank has waited unusually long for another: nothing shows that the job hangs"
 ABORTED = "; Gloo aborts a rank that receives more than it expects, so see whether the ranks' shapes differ"
+ROOTED = frozenset(("broadcast", "reduce", "gather", "scatter"))
+"""Operations that end on some ranks although others have not called them."""
+LONGEST_AGE = 1e12
+"""Seconds; what is older is no age."""
 FURTHER = 20
 """How many numbers further the operation of the others is looked for, to see that only the order differs."""
 
@@ -72,6 +77,12 @@ class Record:
     groups: Mapping[str, tuple[int, ...]]
     """Name of a process group → its ranks."""
     collectives: tuple[Collective, ...]
+    elsewhere: tuple[Collective, ...] = ()
+    """Sends and receives that have not ended."""
+    lives: Mapping[str, int] = field(default_factory=dict)
+    """How often a group was made anew, as far as its entries show."""
+    unsure: frozenset[str] = frozenset()
+    """Groups whose numbers cannot be compared."""
     at: Line | None = None
     """Where an exception left its script."""
     ras: str = ""
@@ -123,12 +134,27 @@ def read_record(message: Mapping[str, Any]) -> Record:
     are_numbers = type(rank) is int and type(size) is int
     if not are_numbers or not isinstance(entries, list) or not isinstance(groups, dict):
         raise ValueError("it has no rank, size, groups or entries")
-    # Numbers of sends and receives are those of a pair, and say nothing of others.
-    calls = [
-        found
-        for entry in entries
-        if isinstance(entry, dict) and not entry.get("p2p") and (found := _collective(entry)) is not None
-    ]
+    calls, alone = list[Collective](), list[Collective]()
+    numbers, backends, unsure = dict[str, int](), dict[str, str](), set[str]()
+    lives = Counter[str]()
+    for entry in entries:
+        if not isinstance(entry, dict) or (found := _collective(entry)) is None:
+            continue
+        group, backend = found.group, str(entry.get("backend", ""))
+        if entry.get("p2p"):
+            # Numbers of sends and receives are those of a pair, and say nothing of others; but PyTorch before
+            # 2.6 counts a batch of them among the collectives of those ranks alone that call it.
+            alone += [] if found.done else [found]
+            unsure |= {group} if found.op == "coalesced" else set()
+            continue
+        if backends.setdefault(group, backend) != backend:
+            unsure.add(group)  # each backend counts for itself
+        if found.number < numbers.get(group, 0):
+            # The group has been made anew, and counts from 1 again.
+            lives[group] += 1
+            calls = [one for one in calls if one.group != group]
+        numbers[group] = found.number
+        calls.append(found)
     known = {
         str(name): tuple(one for one in ranks if type(one) is int)
         for name, ranks in groups.items()
@@ -140,6 +166,9 @@ def read_record(message: Mapping[str, Any]) -> Record:
         size=int(str(size)),
         groups=known,
         collectives=tuple(calls),
+        elsewhere=tuple(alone),
+        lives=lives,
+        unsure=frozenset(unsure),
         at=line_of(message.get("at")),
         ras=ras,
     )
@@ -148,12 +177,12 @@ def read_record(message: Mapping[str, Any]) -> Record:
 def _collective(entry: Mapping[str, Any]) -> Collective | None:
     number, age = entry.get("seq"), entry.get("age")
     sizes, dtypes = entry.get("sizes") or [], entry.get("dtypes") or []
-    is_number = type(number) is int and isinstance(age, int | float) and math.isfinite(age)
+    is_number = type(number) is int and isinstance(age, int | float) and abs(age) < LONGEST_AGE
     if not is_number or not isinstance(entry.get("op"), str) or not isinstance(sizes, list):
         return None
     try:
         shape = ", ".join(map(str, (*(math.prod(size) for size in sizes), *dtypes)))
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         return None
     return Collective(
         group=str(entry.get("group", "")),
@@ -197,8 +226,11 @@ def judge(
     is_alike = all(rank == record.rank for rank, record in worlds.items())
     view = _View(worlds if is_alike else {}, stacks, ended, frozenset(failed), unread.keys(), least)
     found = view.verdict()
-    if found is None:
-        found = _by_stacks(stacks) if not view.calls else Verdict(kind="none", text=NOTHING)
+    if found is None and (not view.calls or least is not None):
+        found = _by_stacks(stacks)
+    if found is None or (found.kind == "none" and view.calls):
+        is_unknown = least is not None and not view.waits
+        found = Verdict(kind="none", text=UNKNOWN if is_unknown else NOTHING)
     if ras := next((record.ras for record in records.values() if record.ras), ""):
         notes += ["NCCL's RAS service reports:", *ras.splitlines()]
     return replace(found, notes=tuple(notes))
@@ -232,33 +264,63 @@ class _View:
         self._records, self._stacks, self._least = records, stacks, least
         self._ended, self._failed, self._unread = ended, failed, unread
         self.calls: dict[str, dict[int, dict[int, Collective]]] = {}
-        """Group → rank → number → the operation; of several under one number (a batch) the first."""
+        """Group → rank → number → the operation; of several under one number the first that lasts."""
         self._pending: dict[int, list[Collective]] = {}
         """Rank → what it waits in."""
+        self._last: dict[int, Collective] = {}
+        """The last call of ranks that failed, perhaps in it: Gloo's are over when they have failed, too."""
         self._members: dict[str, set[int]] = {}
+        unsure = {group for record in records.values() for group in record.unsure}
+        for group in {group for record in records.values() for group in record.lives}:
+            # Old calls of one rank say nothing of the new ones of another.
+            if len({record.lives.get(group, 0) for record in records.values() if group in record.groups}) > 1:
+                unsure.add(group)
         for rank, record in records.items():
             for group, ranks in record.groups.items():
                 self._members.setdefault(group, set()).update(ranks)
-            for call in record.collectives:
-                self.calls.setdefault(call.group, {}).setdefault(rank, {}).setdefault(call.number, call)
-            waits = [call for call in record.collectives if not call.done]
-            # Gloo's calls are over when they have failed, too.
-            self._pending[rank] = waits or list(record.collectives[-1:] if rank in failed else ())
+            calls = [call for call in record.collectives if call.group not in unsure]
+            for call in calls:
+                known = self.calls.setdefault(call.group, {}).setdefault(rank, {})
+                if call.number not in known or known[call.number].done:
+                    known[call.number] = call
+            waits = [call for call in calls if not call.done]
+            if rank in failed and record.collectives:
+                self._last[rank] = last = record.collectives[-1]
+                # It cannot have ended well where a rank is missing, unless it has a root.
+                waits = waits or [call for call in calls[-1:] if call == last and call.op not in ROOTED]
+            self._pending[rank] = waits
+
+    @property
+    def waits(self) -> bool:
+        """Whether any rank is in a collective."""
+        return any(self._pending.values())
+
+    def _waits_elsewhere(self, rank: int) -> Sequence[Collective]:
+        """Return what a rank waits in: collectives, else sends and receives."""
+        record = self._records.get(rank)
+        return self._pending.get(rank) or (record.elsewhere if record is not None else ())
 
     def verdict(self) -> Verdict | None:
         """Return the cause, the likeliest first."""
-        waits = {(call.group, call.number): None for calls in self._pending.values() for call in calls}
-        places = sorted(waits, key=lambda place: place[1])
+        waits = {(call.group, call.number) for calls in self._pending.values() for call in calls}
+        waits |= {(call.group, call.number) for call in self._last.values() if call.group in self.calls}
+        places = sorted(waits, key=lambda place: (place[1], place[0]))
         for group in dict.fromkeys(group for group, _number in places):
             numbers = sorted({number for calls in self.calls[group].values() for number in calls})
             for number in numbers:
                 if (found := self._disagreement(group, number)) is not None:
                     return found
-        missing = [found for place in places if (found := self._missing(*place)) is not None]
-        free = [one for one in missing if not any(self._pending.get(rank) for rank in one.ranks)]
+        # Operations of a group run in order: what follows one that has not ended says nothing.
+        firsts: dict[str, tuple[str, int]] = {}
+        for group, number in places:
+            if any(not call.done for call in self._at(group, number).values()) or self._absent(group, number):
+                firsts.setdefault(group, (group, number))
+        missing = [found for place in firsts.values() if (found := self._missing(*place)) is not None]
+        free = [one for one in missing if not any(self._waits_elsewhere(rank) for rank in one.ranks)]
         if missing:
             return max(free or missing, key=lambda one: one.seconds)
-        return next((found for place in places if (found := self._all_arrived(*place)) is not None), None)
+        arrived = (self._all_arrived(*place) for place in firsts.values())
+        return next((found for found in arrived if found is not None), None)
 
     def _at(self, group: str, number: int) -> dict[int, Collective]:
         known = sorted(self.calls.get(group, {}).items())
@@ -279,7 +341,10 @@ class _View:
     def _disagreement(self, group: str, number: int) -> Verdict | None:
         calls = self._at(group, number)
         kinds = Counter(call.what for call in calls.values())
-        if len(kinds) < 2:
+        # What has ended on all ranks has done no harm that is known.
+        waiting = {rank: call for rank, call in calls.items() if not call.done}
+        has_failed = any(self._last.get(rank) == call for rank, call in calls.items())
+        if len(kinds) < 2 or not (has_failed or self._waited(group, waiting)):
             return None
         (most, count), (_, second) = kinds.most_common(2)
         odd = [rank for rank, call in calls.items() if call.what != most] if count > second else list(calls)
@@ -302,21 +367,23 @@ class _View:
         }[kind]
         return self._verdict(kind, text, (group, number), odd, others, max(c.age for c in calls.values()))
 
-    def _missing(self, group: str, number: int) -> Verdict | None:
-        calls = self._at(group, number)
-        known = {*self._records, *self._ended, *self._unread}
-        # A rank whose oldest entries are gone has been there.
-        absent = [
+    def _absent(self, group: str, number: int) -> list[int]:
+        """Return the ranks that have not called it; one whose oldest entries are gone has been there."""
+        calls, known = self._at(group, number), {*self._records, *self._ended, *self._unread}
+        return [
             rank
             for rank in self._ranks_of(group)
             if rank in known and rank not in calls and max(self.calls[group].get(rank, (0,))) < number
         ]
+
+    def _missing(self, group: str, number: int) -> Verdict | None:
+        calls, absent = self._at(group, number), self._absent(group, number)
         waiting = {rank: call for rank, call in calls.items() if call in self._pending.get(rank, ())}
         failed = [rank for rank in absent if rank in self._failed]
         seconds = self._waited(group, waiting)
-        if not absent or not (seconds or failed):
+        if not absent or not waiting or not (seconds or failed):
             return None
-        first = failed or [rank for rank in absent if not self._pending.get(rank)] or absent
+        first = failed or [rank for rank in absent if not self._waits_elsewhere(rank)] or absent
         how = f" ({self._ended[first[0]]})" if first[0] in self._ended else ""
         text = f"{ranks_named(first)}{how} {_is(first)} missing: {ranks_named(waiting)} "
         text += f"{'waits' if len(waiting) == 1 else 'wait'} in {next(iter(waiting.values())).op} "
@@ -371,11 +438,14 @@ class _View:
         found: dict[str, list[int]] = {}
         for rank in ranks:
             stack, last = self._stacks.get(rank), self._records.get(rank)
-            call = calls.get(rank) or next(iter(self._pending.get(rank, ())), None)
+            call = calls.get(rank) or next(iter(self._waits_elsewhere(rank)), None)
             at = (last and last.at) or (stack and stack.at) or "a line that is not known"
             if call is not None:
                 number = "" if rank in calls else f", number {call.number} of {self._group(call.group)},"
+                number = "" if last is not None and call in last.elsewhere else number
                 text = f"in {call}{number} at {at}"
+                if call.done and self._last.get(rank) != call:
+                    text = f"at {at}; it has left {call}, called {call.age:.0f} s ago"
             elif rank in self._ended:
                 text = self._ended[rank]
             else:

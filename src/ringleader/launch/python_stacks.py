@@ -111,14 +111,23 @@ def text_of(found: list[Stack], named: str) -> str:
     if not first.is_first:
         pids = ", ".join(str(stack.pid) for stack in found[:8]) + (" …" if len(found) > 8 else "")
         named += f", {'process' if len(found) == 1 else 'processes'} {pids} beside the script"
-    lines = [f"{named}:"]
-    for number, thread in enumerate((first.main, *first.others)):
-        lines += ["  another thread:"] if number else []
-        shown = [one for one in thread if not one.file.startswith("<frozen importlib.")]
-        lines += [f'    File "{one.file}", line {one.line or "?"} in {one.function}' for one in shown]
-        lines += [] if thread else ["    no Python code runs"]
-    more = len(lines) - SHOWN
-    return "\n".join(lines if more <= 0 else [*lines[:SHOWN], f"    and {more} more lines"])
+    lines = [f"{named}:", *_lines_of(first.main)]
+    if (more := len(lines) - SHOWN) > 0:
+        # The outermost frames are the script's, the innermost say what it does.
+        head = SHOWN // 2
+        lines = [*lines[:head], f"    and {more} more lines, then", *lines[head + more :]]
+    others = [line for thread in first.others for line in ("  another thread:", *_lines_of(thread))]
+    if any(one.others != first.others for one in found):
+        others.insert(0, f"  other threads, of rank {first.rank}; those of the others differ:")
+    room = max(0, SHOWN - len(lines))
+    cut = [f"    and {len(others) - room} more lines of other threads"] if len(others) > room else []
+    return "\n".join((*lines, *others[:room], *cut))
+
+
+def _lines_of(thread: tuple[Line, ...]) -> list[str]:
+    shown = [one for one in thread if not one.file.startswith("<frozen importlib.")]
+    lines = [f'    File "{one.file}", line {one.line or "?"} in {one.function}' for one in shown]
+    return lines if thread else ["    no Python code runs"]
 
 
 def outlier(found: Mapping[int, Stack]) -> tuple[list[int], list[int]]:

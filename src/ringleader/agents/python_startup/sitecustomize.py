@@ -79,20 +79,25 @@ class _Watched:
         if name not in WATCHED:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is _Watched else finder.find_spec(name, path, target)
+            find = None if finder is _Watched else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
             if spec is not None:
-                if spec.loader is not None and not isinstance(spec.loader, type):
+                try:  # noqa: SIM105 - contextlib's import would cost every Python of a rank more
                     _watch_after(spec.loader)
+                except Exception:  # a loader of another kind: its module is not watched
+                    pass
                 return spec
         return None
 
 
 def _watch_after(loader: Any) -> None:
     """Have a loader's module watched once it is loaded."""
+    if isinstance(loader, type):
+        return
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        del loader.exec_module
+        loader.__dict__.pop("exec_module", None)
         execute(module)
         _watch(module)
 
@@ -278,10 +283,23 @@ def _pass_on_notices() -> None:
         signal.signal(signal.SIGTERM, told)
 
 
+def _stacks_file() -> int:
+    """Open a file that takes stacks: in memory or, where Python or its kernel has no such, without a name."""
+    try:
+        return os.memfd_create(STACKS)
+    except (AttributeError, OSError):  # built for a glibc before 2.27, or seccomp refuses it
+        status = os.environ.get("RINGLEADER_STATUS_FILE", "")
+        path = f"{os.path.dirname(status)}/{STACKS}.{os.getpid()}"  # noqa: PTH120
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        os.unlink(path)  # noqa: PTH108
+        return fd
+
+
 def _show_stacks() -> None:
     """Have SIGQUIT write the stacks of all threads into a file in memory, which needs no disk and no name.
 
-    A child that is forked gets its own. The agent sends the signal only while that file is open here.
+    A child that is forked gets its own. The agent sends the signal only while that file is open here. Without
+    any such file the stacks go to standard error, for whoever sends the signal: SIGQUIT ends no rank.
     """
     fd = inode = -1
 
@@ -290,11 +308,15 @@ def _show_stacks() -> None:
         try:
             if fd >= 0 and os.fstat(fd).st_ino == inode:
                 os.close(fd)
-            fd = os.memfd_create(STACKS)
+            fd = _stacks_file()
             inode = os.fstat(fd).st_ino
             faulthandler.register(signal.SIGQUIT, file=fd, all_threads=True)
-        except (AttributeError, OSError):
-            faulthandler.unregister(signal.SIGQUIT)
+        except (OSError, RuntimeError):
+            fd = inode = -1
+            try:  # noqa: SIM105
+                faulthandler.register(signal.SIGQUIT, file=2, all_threads=True)
+            except (OSError, RuntimeError):
+                pass
 
     take()
     os.register_at_fork(after_in_child=take)

@@ -59,6 +59,8 @@ class RankState:
     """Its Pythons and their stacks, as its agent sent them last."""
     mute: list[dict[str, str]] = field(default_factory=list)
     """Its processes that write no stack."""
+    unshown: int = 0
+    """Its Pythons beyond those whose stacks are sent."""
     has_groups: bool = False
     """It has process groups of `torch.distributed`."""
     record: dict[str, Any] | None = None

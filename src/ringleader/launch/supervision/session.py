@@ -200,10 +200,11 @@ class Session(Generic[Rank]):
         """
         self._least_wait = least
         self.alarms["stacks"] = self.clock() + STACK_SECONDS
+        for state in self.ranks.values():
+            state.pythons, state.mute, state.unshown = [], [], 0
+            state.record = state.record if state.has_failed else None
         for state in self.running():
             state.stacks_requested = state.record_requested = True
-            state.pythons, state.mute = [], []
-            state.record = state.record if state.has_failed else None
             self.tell(state, do="stacks")
 
     def stop_after_stacks(self, now: float) -> None:
@@ -227,22 +228,27 @@ class Session(Generic[Rank]):
 
     def _explain(self) -> None:
         """Say which rank the others wait for; show the stacks, too, unless a rank has failed."""
-        from ringleader.launch.hang_verdict import judge
+        from ringleader.launch.hang_verdict import Verdict, judge
         from ringleader.launch.python_stacks import groups, stacks_of, text_of
 
-        states = self.ranks.values()
+        # Of those that have ended only the failures that end the job count: an elastic job replaces others.
+        every = self.ranks.values()
+        states = [state for state in every if state.end is None or (state.has_failed and self.is_stopping)]
         stacks = [stack for state in states for stack in stacks_of(state.rank, state.pythons)]
         # In an elastic job another may have taken the place of one that has ended.
         alive = {state.rank for state in states if not state.how_it_ended}
-        over = [state for state in states if state.rank not in alive]
-        failed = {state.rank for state in over if state.has_failed}
-        self.hang = judge(
-            {state.rank: state.record for state in states if state.record or state.has_groups},
-            stacks={stack.rank: stack for stack in stacks if stack.is_first},
-            ended={state.rank: state.how_it_ended for state in over},
-            failed=failed,
-            least=self._least_wait,
-        )
+        over = [state for state in every if state.rank not in alive]
+        failed = {state.rank for state in over if state.has_failed and self.is_stopping}
+        try:
+            self.hang = judge(
+                {state.rank: state.record for state in states if state.record or state.has_groups},
+                stacks={stack.rank: stack for stack in stacks if stack.is_first},
+                ended={state.rank: state.how_it_ended for state in over},
+                failed=failed,
+                least=self._least_wait,
+            )
+        except Exception as error:  # a fault of ours costs the verdict, never the job
+            self.hang = Verdict(kind="none", text=f"no verdict: {type(error).__name__}: {error}")
         if len(alive | failed) > 1 and (self.hang.accuses or not failed):
             self.listener.warning(str(self.hang))
         if failed:
@@ -254,6 +260,8 @@ class Session(Generic[Rank]):
                     f"{state.name}: process {process['pid']} ({process['name']}) prints no Python stack; "
                     f"its state is {process['state']}{where}"
                 )
+            if state.unshown:
+                self.listener.warning(f"{state.name}: {state.unshown} more Pythons are not shown")
         names = {state.rank: state.name for state in states}
         for found in groups(stacks):
             self.listener.warning(text_of(found, listed(names[stack.rank] for stack in found)))
@@ -333,6 +341,8 @@ class Session(Generic[Rank]):
         """It wrote to its report pipe."""
         report = words["report"]
         kind = report.get("kind")
+        if not isinstance(kind, str):
+            return
         if kind == "traffic":
             state.traffic = [*state.traffic, report][-MOST_LIVES:]
             return
@@ -368,7 +378,7 @@ class Session(Generic[Rank]):
         """Its Pythons have written their stacks; other processes of it cannot."""
         state.stacks_requested = False
         state.record_requested = state.record_requested and bool(words["asked"])
-        state.pythons, state.mute = words["pythons"], words["mute"]
+        state.pythons, state.mute, state.unshown = words["pythons"], words["mute"], words["unshown"]
 
     def on_more_input(self, state: Rank, words: dict[str, Any]) -> None:
         """It has room for more of our standard input."""
