@@ -226,10 +226,15 @@ def test_the_option_bounds_what_is_kept(session: Any, limit: str) -> None:
     del held
 
 
-@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40])
+@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40, "0000000010000"])
 def test_a_wrong_number_of_results(wrong: str) -> None:
     with pytest.raises(ValueError, match=f"RINGLEADER_RECYCLED_RESULTS is '{wrong}': use 0"):
         read_settings({"RINGLEADER_RECYCLED_RESULTS": wrong})
+
+
+@pytest.mark.parametrize(("text", "number"), [("000", 0), ("0" * 40 + "7", 7), ("1024", 1024), (" ", LIMIT)])
+def test_a_number_of_results(text: str, number: int) -> None:
+    assert read_settings({"RINGLEADER_RECYCLED_RESULTS": text}).recycled_results == number
 
 
 def test_sizes_out_of_use_are_given_back() -> None:

@@ -73,7 +73,7 @@ class ResultMemory(ABC):
             # What nobody else knows, from here on, as a debugger may hold all that this function has: what is
             # counted of it is what is counted of an owner that is free.
             alone = object()
-            # Twice, as another thread may make a weak reference or a use in C++ of its own one, or the reverse.
+            # Twice, as another thread may turn its reference into a weak one or a use in C++, or the reverse.
             is_free = (
                 getrefcount(owner) == getrefcount(alone)
                 and not weakref.getweakrefcount(owner)
