@@ -107,13 +107,17 @@ def test_where_nothing_is_bound_that_is_asked_once(group: Any) -> None:
 def engine_of(broken: str = "") -> tuple[Engine, list[BaseException]]:
     """An engine with which `run_again` comes as far as to bind; and what ended it, which peers are told."""
     engine, failed = Engine.__new__(Engine), list[BaseException]()
-    lock = SimpleNamespace(acquire=lambda _blocking: True, release=lambda: None)
-    engine.queue = queue = SimpleNamespace(works={}, broken="", observer=None, lock=lock)  # type: ignore[assignment]
+    queue = SimpleNamespace(works={}, broken="", observer=None)
+
+    def acquire(_blocking: bool) -> bool:
+        queue.broken = broken  # by another thread, while this one gets the lock
+        return True
+
+    queue.lock = SimpleNamespace(acquire=acquire, release=lambda: None)
+    engine.queue = queue  # type: ignore[assignment]
     engine._released = SimpleNamespace(to_tell=False)  # type: ignore[assignment]
     engine._peer_wait = SimpleNamespace()  # type: ignore[assignment]
     engine._failed = lambda error: failed.append(error) or error  # type: ignore[method-assign,func-returns-value]
-    if broken:  # by another thread, while this one gets the lock
-        lock.acquire = lambda _blocking: setattr(queue, "broken", broken) or True
     return engine, failed
 
 
@@ -133,7 +137,7 @@ def test_an_error_while_memory_is_bound_is_told_to_the_peers() -> None:
 def test_nothing_is_bound_once_the_group_has_ended() -> None:
     engine, failed = engine_of(broken="shutdown")
     work = work_of(torch.zeros(6))
-    assert not engine.run_again(work, 1, work.array, work.out, None, lambda *_: 1 / 0)
+    assert not engine.run_again(work, 1, work.array, work.out, None, lambda *_: failed.append(KeyError()))  # type: ignore[arg-type,func-returns-value]
     assert failed == []
 
 
@@ -235,7 +239,7 @@ def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -
         flags=flags,
         staging=Memory(STAGING_BYTES),
         registered=registered,
-        plain=SimpleNamespace(mpi_calls=calls),  # type: ignore[arg-type]
+        plain=SimpleNamespace(mpi_calls=calls),  # type: ignore[arg-type,func-returns-value]
         traffic=GroupTraffic(),
         cross=None if hosts == 1 else cross,
     )
