@@ -137,7 +137,7 @@ def test_an_error_while_memory_is_bound_is_told_to_the_peers() -> None:
 def test_nothing_is_bound_once_the_group_has_ended() -> None:
     engine, failed = engine_of(broken="shutdown")
     work = work_of(torch.zeros(6))
-    assert not engine.run_again(work, 1, work.array, work.out, None, lambda *_: failed.append(KeyError()))  # type: ignore[arg-type,func-returns-value]
+    assert not engine.run_again(work, 1, work.array, work.out, None, lambda *_: failed.append(KeyError()))
     assert failed == []
 
 
@@ -239,7 +239,7 @@ def test_regions_keep_their_views_whatever_happens_to_other_memory(hosts: int) -
         flags=flags,
         staging=Memory(STAGING_BYTES),
         registered=registered,
-        plain=SimpleNamespace(mpi_calls=calls),  # type: ignore[arg-type,func-returns-value]
+        plain=SimpleNamespace(mpi_calls=calls),  # type: ignore[arg-type]
         traffic=GroupTraffic(),
         cross=None if hosts == 1 else cross,
     )

@@ -263,14 +263,7 @@ class NumpyFlat:
             if factor != 1.0:
                 call(last, out, number, out)
 
-        def in_pieces(out: Array, parts: Sequence[Array]) -> None:
-            if len(out) <= PIECE_ELEMENTS:
-                reduce(out, parts)
-                return
-            for piece in pieces(len(out)):  # so that what is scaled is still in the cache
-                reduce(out[piece], [part[piece] for part in parts])
-
-        return reduce if factor == 1.0 else in_pieces
+        return reduce
 
     def calls(
         self, out: Array, parts: Sequence[Array], op: ReduceOp, factor: float

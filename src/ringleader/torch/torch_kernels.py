@@ -147,8 +147,13 @@ class TorchKernels:
         if factor != 1.0 and out.dim() == 1 and len(out) > PIECE_ELEMENTS:
             # In pieces, so that what is scaled is still in the cache.
             for piece in pieces(len(out)):
-                self.reduce(out[piece], [part[piece] for part in parts], op, factor)
-            return
+                self._reduce_at_once(out[piece], [part[piece] for part in parts], op, factor)
+        else:
+            self._reduce_at_once(out, parts, op, factor)
+
+    def _reduce_at_once(
+        self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
+    ) -> None:
         if out.dtype in _SIGNED or out.dtype == torch.bool:
             self._reduce_rare(out, parts, op)
         else:
@@ -219,7 +224,7 @@ class TorchKernels:
 
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         """Return what reduces parts in their order and scales the result."""
-        return lambda out, parts: self.reduce(out, parts, op, factor)
+        return lambda out, parts: self._reduce_at_once(out, parts, op, factor)
 
     def calls(
         self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
