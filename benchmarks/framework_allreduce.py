@@ -77,21 +77,21 @@ def main() -> None:
         total = hvd.size() * (hvd.size() + 1) / 2
         last: dict[str, Any] = {}
 
-        def kept(arm: str, call: Callable[[], Any], last: dict[str, Any] = last) -> Callable[[], None]:
+        def kept(call: Callable[[], Any], last: dict[str, Any] = last) -> Callable[[], None]:
             def run() -> None:
-                last[arm] = call()
+                last["result"] = call()  # as a loop replaces one result by the next
 
             return run
 
         arms = {
-            "sum": kept("sum", lambda tensor=tensor: hvd.allreduce(tensor, op=hvd.Sum)),
-            "default": kept("default", lambda tensor=tensor: hvd.allreduce(tensor)),
-            "engine": kept("engine", lambda array=array: ALLREDUCE.run(array, None, world, hvd.Sum)),
-            "in place": kept("", lambda zeros=zeros: ALLREDUCE_IN_PLACE.run(zeros, None, world, hvd.Sum)),
+            "sum": kept(lambda tensor=tensor: hvd.allreduce(tensor, op=hvd.Sum)),
+            "default": kept(lambda tensor=tensor: hvd.allreduce(tensor)),
+            "engine": kept(lambda array=array: ALLREDUCE.run(array, None, world, hvd.Sum)),
+            "in place": kept(lambda zeros=zeros: ALLREDUCE_IN_PLACE.run(zeros, None, world, hvd.Sum)),
         }
         for arm, want in (("sum", total), ("default", total / hvd.size()), ("engine", total)):
             arms[arm]()
-            assert (np.asarray(last[arm]) == want).all(), arm
+            assert (np.asarray(last["result"]) == want).all(), arm
         times = in_turns(arms, meet=barrier, rounds=args.rounds, block=block)
         medians = {arm: statistics.median(values) for arm, values in times.items()}
         both = {pair: tuple(times[arm] for arm in pair.split("/")) for pair in REQUIRED[args.framework]}

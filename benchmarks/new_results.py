@@ -38,17 +38,17 @@ class Arms:
         self._mine = (self._values() * (hvd.rank() + 1)).to(dtype)
         self._tensors = {name: self._mine.clone() for name in ("sum", "average", "Gloo")}
         self._group = list(self._mine.clone().split([self._count * part // 16 for part in PARTS]))
-        self._results: dict[str, object] = {}
+        self._last: object = None
 
     def _values(self) -> torch.Tensor:
         """Even numbers, small enough for exact sums in bfloat16."""
         return torch.arange(self._count) % 16 * 2.0
 
-    def _kept(self, name: str, call: Callable[[], object]) -> Callable[[], None]:
-        """Return an arm that replaces its last result, which lives until the next one is there."""
+    def _kept(self, call: Callable[[], object]) -> Callable[[], None]:
+        """Return an arm that replaces the last result, of any arm, which lives until the next is there."""
 
         def run() -> None:
-            self._results[name] = call()
+            self._last = call()
 
         return run
 
@@ -58,12 +58,12 @@ class Arms:
 
         mine, tensors = self._mine, self._tensors
         arms = {
-            "sum": self._kept("sum", lambda: hvd.allreduce_(tensors["sum"], op=hvd.Sum)),
-            "average": self._kept("average", lambda: hvd.allreduce_(tensors["average"])),
-            "new": self._kept("new", lambda: hvd.allreduce(mine)),
-            "named": self._kept("named", lambda: hvd.allreduce(mine, name="named")),
-            "begun": self._kept("begun", lambda: hvd.synchronize(hvd.allreduce_async(mine, name="begun"))),
-            "grouped": self._kept("grouped", lambda: hvd.grouped_allreduce(self._group)),
+            "sum": self._kept(lambda: hvd.allreduce_(tensors["sum"], op=hvd.Sum)),
+            "average": self._kept(lambda: hvd.allreduce_(tensors["average"])),
+            "new": self._kept(lambda: hvd.allreduce(mine)),
+            "named": self._kept(lambda: hvd.allreduce(mine, name="named")),
+            "begun": self._kept(lambda: hvd.synchronize(hvd.allreduce_async(mine, name="begun"))),
+            "grouped": self._kept(lambda: hvd.grouped_allreduce(self._group)),
         }
         if mine.dtype is not torch.bfloat16:
             array = mine.numpy()
@@ -73,9 +73,9 @@ class Arms:
                 MPI.COMM_WORLD.Allreduce(array, out)
                 return out
 
-            arms["MPI"] = self._kept("MPI", fresh)
+            arms["MPI"] = self._kept(fresh)
         a, b, c = mine.clone(), mine.clone(), torch.empty_like(mine)
-        arms["Gloo"] = self._kept("Gloo", lambda: torch.distributed.all_reduce(tensors["Gloo"]))
+        arms["Gloo"] = self._kept(lambda: torch.distributed.all_reduce(tensors["Gloo"]))
         for name, arm in arms.items():
             hvd.barrier()
             arm()
@@ -86,7 +86,7 @@ class Arms:
         return arms
 
     def _check(self, name: str) -> None:
-        got = self._tensors[name] if name == "Gloo" else self._results[name]
+        got = self._tensors[name] if name == "Gloo" else self._last
         parts = got if isinstance(got, list) else [got]
         flat = torch.cat([torch.as_tensor(one).float() for one in parts])
         total = self._values() * sum(range(1, hvd.size() + 1))

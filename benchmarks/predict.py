@@ -40,7 +40,7 @@ from ringleader.predict.transformers import TRANSFORMERS, Transformer
 FOLDER = Path(__file__).parent / "published_scaling"
 FILES = ("collectives", "training", "tables")
 REACH = 1.96
-"""Standard deviations of a 95 % interval."""
+"""Standard deviations of a 95% interval."""
 WORST = 12
 """Rows that are named because their error is largest."""
 FITTED = {
@@ -78,7 +78,7 @@ class Comparison:
 
     @property
     def is_inside(self) -> bool:
-        """Tell whether the published point is in the prediction's 95 % interval."""
+        """Tell whether the published point is in the prediction's 95% interval."""
         return abs(self.error) <= REACH * self.deviation
 
 
@@ -407,7 +407,7 @@ def printed(found: Sequence[Comparison], rows: bool = False) -> Iterator[str]:
         some = [one for one in blind if one.file == file]
         yield f"  {len(some)} {words}: {root_mean_square(some):.1f}"
     spans = [one for one in blind if one.deviation < math.inf]
-    yield f"inside their 95 % intervals: {sum(one.is_inside for one in spans)} of {len(spans)}"
+    yield f"inside their 95% intervals: {sum(one.is_inside for one in spans)} of {len(spans)}"
 
 
 def main() -> None:

@@ -105,6 +105,7 @@ def run(
     quiet: bool = False,
     prefix_output: bool = True,
     timeout: float | None = None,
+    hang_seconds: float | None = None,
     start_timeout: float = 60.0,
     grace: float = 30.0,
     lost_after: float = 10.0,

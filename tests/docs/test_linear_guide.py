@@ -83,7 +83,7 @@ def test_numbers_in_the_text_are_those_of_the_runs(page: str) -> None:
     levels = [tuple(2 * rate for rate in arms["alone"]), *(arms[name] for name in ARMS)]
     for (before, after), name in zip(pairwise(levels), ARMS, strict=True):
         left = geometric_mean(y / x for x, y in zip(before, after, strict=True))
-        assert re.search(rf"`{name}` \| {100 * (1 - left):.0f}% \|", text), name
+        assert re.search(rf"`{name}` \| {100 * (1 - left):.0f} ?% \|", text), name
     assert f"{training.gradient_bytes / 1e6:.1f} MB" in text
     at_one_mib = {
         series.implementation: result.in_place.seconds * 1e3

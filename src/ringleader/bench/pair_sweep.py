@@ -140,7 +140,7 @@ class PairSweep:
     def _rates(self, order: Order, seconds: float) -> list[float]:
         """Return bytes per second of each batch.
 
-        The first, from which the others' length follows, counts only where there is no time for others.
+        The first, from which the others' length follows, counts only where there is not a time for others.
         Batches become longer step by step: what one window took may have been luck.
         """
         amount = order.size * order.window * (2 if order.kind == BOTH else 1)

@@ -37,9 +37,7 @@ class ManifestsOptions:
 
     namespace: str | None = option("Manage only the jobs of this namespace, and run there.", metavar="NS")
     cluster_scope: bool = flag("Manage the jobs of all namespaces (default).")
-    install_in: str | None = option(
-        "Namespace in which the operator runs. [default: mpi-operator]", metavar="NS"
-    )
+    install_in: str | None = option("Namespace of the operator. [default: mpi-operator]", metavar="NS")
     installation: Installation = group(Installation, changed=_OURS)
     admission_policy: bool | None = flag(
         "Add admission policies that limit the operator's account to what belongs to MPIJobs; needs "
@@ -112,9 +110,7 @@ crd_command = Command(
 class OperatorOptions:
     """The options, as they were written."""
 
-    namespace: str = option(
-        "Manage only the jobs of this namespace.", default="", envvar="KUBEFLOW_NAMESPACE"
-    )
+    namespace: str = option("Manage only this namespace's jobs.", default="", envvar="KUBEFLOW_NAMESPACE")
     lock_namespace: str | None = option("Namespace of the Lease. [default: the operator's]")
     leader_election: bool = flag(
         "Work only while holding the Lease.", "--leader-election/--no-leader-election", default=True
@@ -137,9 +133,7 @@ class OperatorOptions:
     monitoring_port: int | None = option(
         None, least=-1, most=65535, wrong="{} is not a port number", hidden=True
     )
-    kube_api_qps: float = option(
-        "Requests per second to the API server; 0: no limit.", default=1000.0, least=0, wrong=LEAST
-    )
+    kube_api_qps: float = option("Requests per second; 0: no limit.", default=1000.0, least=0, wrong=LEAST)
     kube_api_burst: int = option("Burst of requests above that rate.", default=2000, least=1, wrong=LEAST)
     parallel_jobs: int = option(
         "Jobs to process in parallel.",
@@ -151,12 +145,8 @@ class OperatorOptions:
     parallel_requests: int = option("Maximum number of requests in flight.", default=64, least=1, wrong=LEAST)
     kubeconfig: str | None = option("kubeconfig file. [default: as kubectl]", old=("--kubeConfig",))
     context: str | None = option("Context of the kubeconfig.")
-    log_format: Literal["json", "text"] = option(
-        "Format of the log.", default="json", choices=["json", "text"]
-    )
-    log_level: str = option(
-        "Lowest level to log.", default="info", choices=["debug", "info", "warning", "error"]
-    )
+    log_format: Literal["json", "text"] = option("Format of logs.", default="json", choices=["json", "text"])
+    log_level: str = option("Lowest level.", default="info", choices=["debug", "info", "warning", "error"])
     dry_run: bool = flag("Print whether it could run here, and with what.")
 
 

@@ -63,11 +63,7 @@ class Settings:
     faults: tuple[Fault, ...] = ()
 
     def default_map(self) -> dict[str, Any]:
-        """Return what is set, as click takes it; the later wins.
-
-        Variables of present names click reads itself, before this; former names of options and commands it
-        does not know.
-        """
+        """Return what is set, for click; the later wins. Variables of present names it reads before this."""
         return {one.option: one.value for one in self.every}
 
     @property

@@ -51,7 +51,7 @@ def as_text(found: Forecast, form: str = "simple") -> str:
 
 
 def _tried(found: Forecast, form: str) -> str:
-    """A change of how work is divided is told by the rate: it changes how long a rank computes, too."""
+    """A change of how work is divided shows in the rate: it changes how long a rank computes, too."""
     now = found.rows[-1].prediction
     rows = []
     for one in found.tried:

@@ -40,7 +40,7 @@ _SWITCH, _SWITCH_BETWEEN = 25 * _MICRO, 20.9 * _MICRO
 FILL_RANKS = 8
 """Ranks of a host for which a network's ``fill`` is."""
 SWITCH_RANKS = 5
-"""From so many ranks of a host NCCL sums in the switch (measured on H200, see ``gpus.toml``)."""
+"""From this many ranks of a host NCCL sums in the switch (measured on H200, see ``gpus.toml``)."""
 
 
 @dataclass(frozen=True, kw_only=True)

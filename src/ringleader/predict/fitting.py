@@ -8,7 +8,7 @@ starts at its stated value, and leaving it costs: the sum of
 
 and, where a point tells the parts of its step (exchange, waiting), ((part_model − part_measured) / 0.03)²,
 
-is least at the fit (maximum a posteriori with log-normal priors). σ starts at 2 % where nothing is stated.
+is least at the fit (maximum a posteriori with log-normal priors). σ starts at 2% where nothing is stated.
 
 Intervals are 95%. They hold the uncertainty of the parameters, from the curvature at the fit, and the
 model's error: the residuals that points would have if they were left out of the fit (linearized: the residual
@@ -38,7 +38,7 @@ as residuals if they were left out (``make bench-predict``)."""
 _MODEL_ERROR_WEIGHT = 4
 """Points that ``MODEL_ERROR`` counts as much as."""
 STRAGGLER = 0.02
-"""σ where a fit begins and nothing is stated: 1 to 3 % is usual."""
+"""σ where a fit begins and nothing is stated: 1 to 3% is usual."""
 FARTHEST = 4
 """A fit is used up to this many times the largest measured size."""
 UNCERTAINTY = {"straggler": 1.0, "slowdown": 0.8}
@@ -228,8 +228,8 @@ class _Job:
 
         setup = self.setup(logarithms)
         rates = [point.rate / point.ranks for point in self.points]
-        modelled = efficiencies(self.profile, setup, self.points)
-        errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modelled, rates, strict=True)][1:]
+        modeled = efficiencies(self.profile, setup, self.points)
+        errors = [(m - rate / rates[0]) / POINT_ERROR for m, rate in zip(modeled, rates, strict=True)][1:]
         for point in self.points:
             if point.exposed is None and point.waiting is None:
                 continue

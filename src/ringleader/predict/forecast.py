@@ -314,7 +314,7 @@ def what_ifs(
     others: tuple[Network, ...] = (),
     fits: Callable[[Setup, int], bool] = lambda _setup, _ranks: True,
 ) -> list[WhatIf]:
-    """Try every change at one size; the best first. What does not fit into memory is no change to make.
+    """Try every change at one size; the best first. What does not fit into memory is not a change to make.
 
     A gain is of the rate, in parts of efficiency: for a change of how the work is divided changes how long a
     rank computes, too.
@@ -356,5 +356,5 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
     before, after = 100 * now.efficiency, 100 * best.prediction.efficiency
     if setup.batch:
         more = 100 * (best.prediction.rate / now.rate - 1)
-        return f"{text} Most would help {best.change}: {more:+.1f} % of the rate."
-    return f"{text} Most would help {best.change}: {before:.1f} % → {after:.1f} %."
+        return f"{text} Most would help {best.change}: {more:+.1f}% of the rate."
+    return f"{text} Most would help {best.change}: {before:.1f}% → {after:.1f}%."

@@ -51,7 +51,7 @@ class Gpu:
         )
 
     def between(self) -> Link | None:
-        """Return one port of the usual host; ``None``: no source tells of one."""
+        """Return one port of the usual host; ``None``: no source names one."""
         if not self.port:
             return None
         return Link(

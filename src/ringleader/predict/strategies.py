@@ -65,7 +65,7 @@ class Exchange(NamedTuple):
     times: int
     hidden_by: str
     every: int = 1
-    """1: in each update; more: in each of so many micro-steps."""
+    """1: in each update; more: in each of this many micro-steps."""
     ready: float | None = None
     """Seconds from the step's beginning until it can begin; ``None``: all are spread evenly."""
 

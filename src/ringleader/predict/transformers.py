@@ -63,7 +63,7 @@ class Transformer:
 
 
 def _gpt(name: str, layers: int, hidden: int, vocabulary: int, sequence: int, source: str) -> Transformer:
-    """Weights and biases of attention (4·h²) and of the multilayer perceptron (8·h²), two normalisations."""
+    """Weights and biases of attention (4·h²) and of the multilayer perceptron (8·h²), two normalizations."""
     layer = 12.0 * hidden**2 + 13 * hidden
     return Transformer(
         name=name, layers=layers, hidden=hidden, layer=layer, used=layer, vocabulary=vocabulary,
@@ -109,7 +109,7 @@ TRANSFORMERS = {
 
 
 def of_shape(parameters: float, layers: int, hidden: int, sequence: int) -> Transformer:
-    """Return the transformer of so many parameters, all of them in its layers."""
+    """Return the transformer of this many parameters, all of them in its layers."""
     layer = parameters / layers
     return Transformer(
         name=f"{parameters / 1e9:.3g}B transformer", layers=layers, hidden=hidden, layer=layer, used=layer,

@@ -13,7 +13,7 @@ from ringleader.predict.failures import GPU_HOURS, Failures, best_interval, good
 
 
 def simulated(between: float, commit: float, recovery: float, interval: float, failures: int) -> float:
-    """Return the part of the time that counts, until so many failures came: each at a moment of its own."""
+    """Return the part of the time that counts, until this many failures came: each at its own moment."""
     chance = random.Random(7)
     clock = done = 0.0
     for _ in range(failures):

@@ -78,7 +78,7 @@ class Terminal:
             self._meter.report(rank, message)
 
     def rate(self, ranks: int) -> Sample | None:
-        """Return how fast the job of so many ranks trained; ``None``: they reported too little for that."""
+        """Return how fast the job of this many ranks trained; ``None``: they reported too little for that."""
         if self._meter is None:
             return None
         self._meter.ranks = ranks

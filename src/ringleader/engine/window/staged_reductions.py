@@ -35,7 +35,7 @@ SHORT_BUFFER_BYTES = 64 << 10
 """A short buffer, and so the longest array that two ranks reduce one-shot: two-shot is faster from there on.
 Of more ranks each adds all of everybody's, so the limit is `StagingBuffers.most_short`."""
 IN_PLACE_BYTES = 16 << 10
-"""Of a longer array it is worth checking whether it lies in registered memory."""
+"""Of a longer array it is worth checking whether it is in registered memory."""
 LONG_BUFFERS = 3
 STAGING_BYTES = LONG_BUFFERS * LONG_BUFFER_BYTES + 2 * SHORT_BUFFER_BYTES
 """Memory of each rank for all its buffers."""

@@ -101,7 +101,7 @@ class ComposeRequest:
     """An application as it was asked for, with the options of ``ringleader render compose``."""
 
     image: str = option(
-        "Image that contains Ringleader, an MPI and OpenSSH.", default="", required=True, metavar="IMAGE"
+        "Image with Ringleader, an MPI and OpenSSH.", default="", required=True, metavar="IMAGE"
     )
     ranks: int | None = option(
         "Number of ranks, in containers on one host.", *("-n", "--np"), called="-n", metavar="RANKS"
@@ -149,7 +149,7 @@ class ComposeRequest:
     env: tuple[tuple[str, str], ...] = ()
     """Variables of every container and of every session in it."""
     workdir: str = option(
-        "Working directory in the containers. [default: the first mount]", default="", metavar="DIR"
+        "Directory in the containers. [default: the first mount]", default="", metavar="DIR"
     )
     """Empty, without mounts: what the image says."""
     shm_size: str = option("Size limit of /dev/shm. [default: 16g]", default="16g", metavar="SIZE")
@@ -160,9 +160,7 @@ class ComposeRequest:
         metavar="root|UID[:GID]",
         read=user_of,
     )
-    wait: int = option(
-        "Time for which mpihead waits for the nodes. [default: 300]", default=300, metavar="SECONDS"
-    )
+    wait: int = option("Time mpihead waits for the nodes. [default: 300]", default=300, metavar="SECONDS")
     faults: tuple[Fault, ...] = ()
     """Found while the request was being read; reported with all others."""
 
