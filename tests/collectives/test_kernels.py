@@ -52,28 +52,6 @@ def test_reductions_have_the_same_bits(dtype: str, op: ReduceOp) -> None:
             assert bits(part) == bits(tensor) == bits(wanted), factor
 
 
-@pytest.mark.parametrize("factor", FACTORS)
-@pytest.mark.parametrize("dtype", ITEMSIZE)
-def test_writing_scaled_has_the_bits_of_scaling_a_copy(dtype: str, factor: float) -> None:
-    for kernels in (NUMPY, TORCH):
-        flat, source = kernels.flat_kernels(dtype), values(dtype, 1)
-        write = flat.writer(factor)
-        if write is None:
-            assert isinstance(kernels, NumpyAdapter) or dtype not in (
-                "float16",
-                "bfloat16",
-                "float32",
-                "float64",
-            )
-            continue
-        target, memory = bytearray(source.nbytes), bytearray(source.tobytes())
-        write(flat.over(target, dtype, 1001), flat.over(memory, dtype, 1001))
-        assert memory == source.tobytes(), "the source stays what it is"
-        want = kernels.over(memory, dtype, 1001)
-        kernels.scale(want, factor)
-        assert target == memory, type(kernels)
-
-
 @pytest.mark.parametrize("factor", [0.5, 1 / 3, 1 / 7, 1 / 49, 0.1, -2.0, 1e-5, 3e4, 0.0])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_every_half_is_scaled_in_float32_and_rounded_once(dtype: str, factor: float) -> None:
@@ -82,11 +60,10 @@ def test_every_half_is_scaled_in_float32_and_rounded_once(dtype: str, factor: fl
     exact = whole.float()
     exact = exact / divisor if divisor else exact * torch.tensor(factor, dtype=torch.float32)
     want, array = exact.to(whole.dtype), TORCH.to_numpy(whole.clone())
-    in_place, written = whole.clone(), torch.empty_like(whole)
+    in_place = whole.clone()
     TORCH.scale(in_place, factor)
-    TORCH.writer(factor)(written, whole)
     NUMPY.scale(array, factor)
-    for got in (in_place, written, TORCH.from_numpy(array)):
+    for got in (in_place, TORCH.from_numpy(array)):
         assert torch.equal(got.isnan(), want.isnan())
         assert bits(got[~want.isnan()]) == bits(want[~want.isnan()])
 
@@ -144,6 +121,31 @@ def test_many_ranks_divide_a_narrow_type() -> None:
     got = np.array([-128, -127, 0, 127], "int8")
     NUMPY.scale(got, 1 / 128)
     assert got.tolist() == [-1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 0.5, 1 / 49, 0.1])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_integers_of_any_layout_are_scaled(dtype: str, factor: float) -> None:
+    drawn = np.random.default_rng(1).integers(0 if dtype.startswith("u") else -99, 100, (30, 41))
+    whole = drawn.astype(dtype)
+    want = whole.copy()
+    NUMPY.scale(want, factor)
+    for order in (np.s_[:], np.s_[::2, 1::3]):
+        array, tensor = whole.copy()[order].T, torch.from_numpy(whole.copy())[order].t()
+        NUMPY.scale(array, factor)
+        TORCH.scale(tensor, factor)
+        assert np.array_equal(array, want[order].T)
+        assert np.array_equal(tensor.numpy(), want[order].T)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("count", [0, 7])
+def test_a_tensor_of_integers_can_be_resized_after_it_was_scaled(dtype: str, count: int) -> None:
+    tensor = torch.full((count,), 9, dtype=TORCH_TYPES[dtype])
+    for factor in (1 / 3, 2 / 3, 2.0):
+        TORCH.scale(tensor, factor)
+    assert tensor.tolist() == [4] * count
+    assert not count or tensor.untyped_storage().resizable()
 
 
 @pytest.mark.parametrize("dtype", sorted(ITEMSIZE))

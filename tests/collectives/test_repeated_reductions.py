@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from ringleader.adapters.numpy_adapter import NumpyAdapter
 from ringleader.adapters.numpy_arithmetic import dtype_named, silent_caller
 from ringleader.engine.communicator import Segment
+from ringleader.engine.group_engine import Engine
 from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.engine.reduction_kernels import ITEMSIZE
@@ -38,16 +40,23 @@ def work_of(
 class RecordingEngine:
     """Takes down what it is to do again; ``busy``: something else is under way."""
 
+    has_reductions = True
+    binds = 0
+
     def __init__(self) -> None:
         self.done: list[tuple[Any, ...]] = []
         self.busy = False
 
     def bind(self, signature: Signature, *memory: Any) -> Any:
-        return memory
+        self.binds += 1
+        return memory if self.has_reductions else None
 
-    def run_again(self, *arguments: Any) -> bool:
+    def run_again(
+        self, kept: Work, serial: int, array: Any, out: Any, bound: Any, bind: Callable[..., Any] | None
+    ) -> bool:
         if not self.busy:
-            self.done.append(arguments)
+            bound = bind(array, out) if bound is None and bind is not None else bound
+            self.done.append((kept, serial, array, out, bound))
         return not self.busy
 
 
@@ -70,6 +79,66 @@ def known_reduction(group: Any, tensor: Any, name: str | None) -> RepeatedReduct
 def again(group: Any, tensor: Any, op: ReduceOp = ReduceOp.SUM, scale: float = 1.0, serial: int = 1) -> bool:
     known = known_reduction(group, tensor, None)
     return known is not None and known.run(tensor, True, serial, op, 1.0, scale) is tensor
+
+
+@pytest.mark.parametrize(
+    "tensor", [torch.zeros(6, requires_grad=True), torch.zeros(6, device="meta")], ids=["grad", "device"]
+)
+def test_no_result_is_made_for_what_is_described_anew(
+    group: Any, monkeypatch: pytest.MonkeyPatch, tensor: torch.Tensor
+) -> None:
+    made: list[torch.Tensor] = []
+    monkeypatch.setattr(torch, "empty_like", made.append)
+    keep(group, torch.zeros(6))
+    known = known_reduction(group, tensor, None)
+    assert known is not None
+    assert known.run(tensor, False, 1, ReduceOp.SUM, 1.0, 1.0) is None
+    assert made == []
+
+
+def test_where_nothing_is_bound_that_is_asked_once(group: Any) -> None:
+    group.engine.has_reductions = False
+    keep(group, torch.zeros(6))
+    assert all(again(group, torch.zeros(6), serial=serial) for serial in range(1, 4))
+    assert [bound for *_, bound in group.engine.done] == [None] * 3
+    assert group.engine.binds == 1
+
+
+def engine_of(broken: str = "") -> tuple[Engine, list[BaseException]]:
+    """An engine with which `run_again` comes as far as to bind; and what ended it, which peers are told."""
+    engine, failed = Engine.__new__(Engine), list[BaseException]()
+    queue = SimpleNamespace(works={}, broken="", observer=None)
+
+    def acquire(_blocking: bool) -> bool:
+        queue.broken = broken  # by another thread, while this one gets the lock
+        return True
+
+    queue.lock = SimpleNamespace(acquire=acquire, release=lambda: None)
+    engine.queue = queue  # type: ignore[assignment]
+    engine._released = SimpleNamespace(to_tell=False)  # type: ignore[assignment]
+    engine._peer_wait = SimpleNamespace()  # type: ignore[assignment]
+    engine._failed = lambda error: failed.append(error) or error  # type: ignore[method-assign,func-returns-value]
+    return engine, failed
+
+
+def test_an_error_while_memory_is_bound_is_told_to_the_peers() -> None:
+    engine, failed = engine_of()
+    error = MemoryError("no memory is left")
+    work = work_of(torch.zeros(6))
+
+    def bind(_array: Any, _out: Any) -> Any:
+        raise error
+
+    with pytest.raises(MemoryError):
+        engine.run_again(work, 1, work.array, work.out, None, bind)
+    assert failed == [error]
+
+
+def test_nothing_is_bound_once_the_group_has_ended() -> None:
+    engine, failed = engine_of(broken="shutdown")
+    work = work_of(torch.zeros(6))
+    assert not engine.run_again(work, 1, work.array, work.out, None, lambda *_: failed.append(KeyError()))
+    assert failed == []
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import os
 import random
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -90,6 +92,15 @@ def test_other_types_and_shapes_of_as_many_bytes_use_the_same_memory() -> None:
     assert not second._is_view()
 
 
+class Subclass(torch.Tensor):
+    """What a script may make."""
+
+
+@pytest.mark.parametrize("count", [1000, COUNT])
+def test_a_result_of_a_subclass_is_one_of_it(count: int) -> None:
+    assert type(tensors.result_like(torch.ones(count).as_subclass(Subclass))) is Subclass
+
+
 def test_a_result_can_be_resized_as_any_tensor() -> None:
     result = new_tensor(COUNT, 1.0)
     place = result.data_ptr()
@@ -125,6 +136,44 @@ def test_a_saved_tensor_keeps_its_values() -> None:
     loss.backward()
     assert weight.grad is not None
     assert weight.grad.eq(3.0).all()
+
+
+def test_a_debugger_that_was_there_at_the_import_changes_no_count() -> None:
+    spec = importlib.util.find_spec(arrays.__name__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, _event, _argument: frame.f_locals and None)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.setprofile(before)
+    memory = module.ArrayMemory()
+    held = memory.take(4 * COUNT)
+    assert memory.take(4 * COUNT) is not held
+
+
+@pytest.mark.parametrize("new", [new_tensor, new_array])
+def test_a_debugger_keeps_no_result_from_being_used_again(new: Callable[..., Any]) -> None:
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, _event, _argument: frame.f_locals and None)
+    try:
+        places = {address(new(COUNT, float(turn))) for turn in range(4)}
+    finally:
+        sys.setprofile(before)
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize("memory", [tensors.TENSORS, arrays.ARRAYS])
+def test_a_reference_that_comes_while_others_are_counted(
+    monkeypatch: pytest.MonkeyPatch, memory: arrays.ResultMemory
+) -> None:
+    """Another thread turns its weak reference, or its use in C++, into one of Python's."""
+    memory.take(4 * COUNT)
+    taken: list[Any] = []
+    monkeypatch.setattr(memory, "is_used", taken.append)
+    assert memory.take(4 * COUNT) is not taken[0]
 
 
 def test_dropped_in_another_thread() -> None:
@@ -177,10 +226,15 @@ def test_the_option_bounds_what_is_kept(session: Any, limit: str) -> None:
     del held
 
 
-@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40])
+@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40, "0000000010000"])
 def test_a_wrong_number_of_results(wrong: str) -> None:
     with pytest.raises(ValueError, match=f"RINGLEADER_RECYCLED_RESULTS is '{wrong}': use 0"):
         read_settings({"RINGLEADER_RECYCLED_RESULTS": wrong})
+
+
+@pytest.mark.parametrize(("text", "number"), [("000", 0), ("0" * 40 + "7", 7), ("1024", 1024), (" ", LIMIT)])
+def test_a_number_of_results(text: str, number: int) -> None:
+    assert read_settings({"RINGLEADER_RECYCLED_RESULTS": text}).recycled_results == number
 
 
 def test_sizes_out_of_use_are_given_back() -> None:
@@ -240,6 +294,24 @@ def test_frameworks_take_these_arrays_without_a_copy() -> None:
     array = array_operations.OPERATIONS._tensors.like(np.empty(COUNT, "float32"))
     assert is_aligned(array)
     assert array.base is arrays.ARRAYS._slots[4 * COUNT][0][0]
+
+
+def _freeze(owner: Any) -> None:
+    owner.flags.writeable = False
+
+
+def _retype(owner: Any) -> None:
+    owner.dtype = np.int8
+
+
+@pytest.mark.parametrize("change", [_freeze, _retype])
+def test_an_array_whose_base_the_script_changed_is_dropped(change: Callable[[Any], None]) -> None:
+    result = new_array(COUNT, 1.0)
+    change(result.base)
+    del result
+    second = new_array(COUNT, 2.0)
+    assert second.base.dtype == np.uint8
+    assert [owner for owner, _place in arrays.ARRAYS._slots[4 * COUNT]] == [second.base]
 
 
 # any order of anything

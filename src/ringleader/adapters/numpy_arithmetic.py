@@ -80,7 +80,8 @@ def pieces(count: int) -> list[slice]:
 def _scale_integers(array: Array, factor: float) -> None:
     limits = numpy.iinfo(array.dtype)
     ratio = fraction_of(factor)
-    if ratio is not None and ratio[0] == 1 and ratio[1] <= limits.max:
+    # Of another layout NumPy would divide a flat copy.
+    if array.flags.c_contiguous and ratio is not None and ratio[0] == 1 and ratio[1] <= limits.max:
         _divide_integers(array, ratio[1])
         return
     scale_integers(
@@ -242,15 +243,6 @@ class NumpyFlat:
     def scale(self, flat: Array, factor: float) -> None:
         """Multiply in place; see `Kernels.scale`."""
         self._call(scale, flat, factor)
-
-    def writer(self, factor: float) -> Callable[[Array, Array], Any] | None:
-        """Return what copies and scales, None where that takes more than one pass."""
-        if factor == 1.0:
-            return self.copy
-        if self._dtype not in FULL_TYPES:
-            return None
-        call, (function, number) = self._call, scaling(self._dtype, factor)
-        return lambda target, source: call(function, source, number, target)
 
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[Array, Sequence[Array]], None]:
         """Return what reduces parts in their order and scales the result."""

@@ -32,15 +32,6 @@ CHECK_SECONDS = 1.0
 _Slots = deque[tuple[Any, Any]]
 
 
-def _popped(slots: _Slots) -> tuple[Any, Any, int]:
-    """Take an owner out; return it, where it lay, and its references, which are `_ALONE` if it has no others.
-
-    Calls from here alone are counted, as Python's versions count those of a function differently.
-    """
-    owner, place = slots.popleft()
-    return owner, place, getrefcount(owner)
-
-
 class ResultMemory(ABC):
     """What results of one kind of array are made in. Any thread may use it."""
 
@@ -74,12 +65,21 @@ class ResultMemory(ABC):
         for _ in range(len(slots)):
             try:
                 # What was taken out has one reference more, so that no other thread takes it as well.
-                owner, place, references = _popped(slots)
+                owner, place = slots.popleft()
             except IndexError:
                 break
             if self.place(owner) != place:
                 continue
-            is_free = references == _ALONE and not weakref.getweakrefcount(owner) and not self.is_used(owner)
+            # What nobody else knows, from here on, as a debugger may hold all that this function has: what is
+            # counted of it is what is counted of an owner that is free.
+            alone = object()
+            # Twice, as another thread may turn its reference into a weak one or a use in C++, or the reverse.
+            is_free = (
+                getrefcount(owner) == getrefcount(alone)
+                and not weakref.getweakrefcount(owner)
+                and not self.is_used(owner)
+                and getrefcount(owner) == getrefcount(alone)
+            )
             slots.append((owner, place))
             if is_free:
                 return owner
@@ -120,9 +120,6 @@ class ResultMemory(ABC):
         self._slots = {}
 
 
-_ALONE = _popped(deque([(object(), None)]))[2]
-
-
 class ArrayMemory(ResultMemory):
     """Memory of NumPy's arrays: the owner is the array at the base of each of them."""
 
@@ -130,9 +127,9 @@ class ArrayMemory(ResultMemory):
         """Return bytes with room for alignment. NumPy asks for huge pages for those of 4 MiB and more."""
         return numpy.empty(nbytes + ALIGNMENT, numpy.uint8)
 
-    def place(self, owner: Array) -> int:
-        """Return its length, which `ndarray.resize` changes."""
-        return owner.size
+    def place(self, owner: Array) -> tuple[int, int, bool]:
+        """Return its length and type, which a script can set, and whether it may still be written to."""
+        return owner.size, owner.dtype.num, owner.flags.writeable
 
 
 ARRAYS = ArrayMemory()

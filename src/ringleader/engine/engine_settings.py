@@ -84,7 +84,8 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
     deadline = seconds_of(environ, "RINGLEADER_DEADLINE", stall)
     fusion = environ.get("RINGLEADER_FUSION_THRESHOLD") or environ.get("HOROVOD_FUSION_THRESHOLD") or ""
     recycled = environ.get("RINGLEADER_RECYCLED_RESULTS", "").strip() or str(RECYCLED_RESULTS)
-    if not (recycled.isascii() and recycled.isdigit() and int(recycled[:9]) <= MOST_RECYCLED):
+    digits = recycled.lstrip("0")[:9] or "0"
+    if not (recycled.isascii() and recycled.isdigit() and int(digits) <= MOST_RECYCLED):
         raise ValueError(f"RINGLEADER_RECYCLED_RESULTS is {recycled!r}: use 0 (none) to {MOST_RECYCLED}")
     elastic = all(environ.get(name) for name in _ELASTIC)
     consistency = environ.get("RINGLEADER_CONSISTENCY_CHECK", "").lower() or CONSISTENCY[0]
@@ -111,7 +112,7 @@ def read_settings(environ: Mapping[str, str]) -> EngineSettings:
         fusion_bytes=int(fusion) if fusion.isdigit() else None,
         dynamic_sets=_on(environ, "HOROVOD_DYNAMIC_PROCESS_SETS"),
         consistency=consistency,
-        recycled_results=int(recycled),
+        recycled_results=int(digits),
     )
 
 

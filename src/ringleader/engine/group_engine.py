@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ringleader.engine.exceptions import (
     HorovodInternalError,
@@ -114,12 +114,20 @@ class Engine:
         reduction = transport.reductions.get(id(signature)) or transport.reduction_of(signature)
         return None if reduction is None else reduction.bind(source, target, address)
 
-    def run_again(self, kept: Work, serial: int, array: Array, out: Array, bound: Bound | None) -> bool:
+    def run_again(
+        self,
+        kept: Work,
+        serial: int,
+        array: Array,
+        out: Array,
+        bound: Bound | None,
+        bind: Callable[[Array, Array], Bound | None] | None,
+    ) -> bool:
         """Do a reduction of an array in host memory once more; raises what went wrong.
 
-        ``kept`` describes it, without arrays; ``bound`` is what `bind` returned for their memory. Return
-        False, with nothing done, where something else is under way. What it costs besides the exchange
-        counts: it is the most frequent operation.
+        ``kept`` describes it, without arrays; ``bound`` is what `bind` returned for their memory, and the
+        argument ``bind`` calls that where nothing is known. Return False, with nothing done, where something
+        else is under way. What it costs besides the exchange counts: it is the most frequent operation.
         """
         queue = self.queue
         busy = queue.works or queue.broken or queue.observer is not None or self._released.to_tell
@@ -128,6 +136,10 @@ class Engine:
         try:
             self._peer_wait.subject = kept
             digest = kept.again(serial)
+            if bound is None and bind is not None:
+                if queue.broken:  # meanwhile, and the transport may be closed
+                    return False
+                bound = bind(array, out)
             if bound is not None:
                 stage, reduce = bound
                 staged = stage()

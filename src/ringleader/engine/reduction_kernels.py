@@ -67,9 +67,6 @@ class FlatKernels(Protocol):
     def scale(self, flat: Array, factor: float) -> None:
         """Multiply in place; see `Kernels.scale`."""
 
-    def writer(self, factor: float) -> Callable[[Array, Array], Any] | None:
-        """Return what copies as `copy` does and scales as `scale` does, in one pass; None: it takes more."""
-
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[Array, Sequence[Array]], None]:
         """Return what reduces two or more parts in their order into an array, then scales it.
 

@@ -64,7 +64,7 @@ class RepeatedReduction:
     """A description, and what is bound to the memory of tensors that it was used for."""
 
     __slots__ = (
-        *("_bound", "_count", "_dtype", "_engine", "_key", "_like"),
+        *("_binds", "_bound", "_count", "_dtype", "_engine", "_key", "_like"),
         *("_op", "_postscale", "_prescale", "_run", "_work"),
     )
 
@@ -79,6 +79,7 @@ class RepeatedReduction:
         self._like = result_like if tensor.nbytes >= LEAST_BYTES else torch.empty_like
         # This does not keep the memory: it is used only while tensors of this type and length are there.
         self._bound: dict[Any, Bound] = {}
+        self._binds = True
 
     def run(
         self,
@@ -99,8 +100,10 @@ class RepeatedReduction:
             or prescale != self._prescale
             or postscale != self._postscale
             or tensor.layout is not _STRIDED
+            or not tensor.is_cpu
             or not tensor.is_contiguous()
             or tensor.is_neg()
+            or (tensor.requires_grad and not self._bound)
         ):
             return None
         key: Any = tensor.data_ptr()
@@ -109,13 +112,13 @@ class RepeatedReduction:
             out = self._like(tensor)
             key = key, out.data_ptr()
         bound = self._bound.get(key)
-        if bound is None:  # else memory of the host lies there, and what autograd knows does not matter
-            if tensor.requires_grad or not tensor.is_cpu:
-                return None
-            bound = self._bind(tensor, out, key)
-        return out if self._run(self._work, serial, tensor, out, bound) else None
+        # Where something is bound to this memory, what autograd knows does not matter.
+        if bound is None and tensor.requires_grad:
+            return None
+        bind = self._bind if bound is None and self._binds else None
+        return out if self._run(self._work, serial, tensor, out, bound, bind) else None
 
-    def _bind(self, tensor: torch.Tensor, out: torch.Tensor, key: Any) -> Bound | None:
+    def _bind(self, tensor: torch.Tensor, out: torch.Tensor) -> Bound | None:
         """Return what does the reduction in the memory of these tensors; remember it where it keeps none."""
         source: Any
         target: Any
@@ -127,10 +130,13 @@ class RepeatedReduction:
         if out is tensor:
             target, address = source, tensor.data_ptr()
         bound = self._engine.bind(self._work.signature, source, target, address)
-        if is_memory and bound is not None:
+        if bound is None:  # and so it is for any memory
+            self._binds = False
+        elif is_memory:
             if len(self._bound) >= ADDRESSES:
                 self._bound.clear()
-            self._bound[key] = bound
+            place = tensor.data_ptr()
+            self._bound[place if out is tensor else (place, out.data_ptr())] = bound
         return bound
 
     def describes(self, work: Work) -> bool:

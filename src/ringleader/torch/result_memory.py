@@ -17,6 +17,7 @@ from ringleader.engine.process_lifecycle import PROCESS
 
 HUGE_BYTES = 2 << 20
 """A huge page. Kernels give them to memory that asks for them; NumPy asks for its own."""
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _uses = getattr(torch._C, "_storage_Use_Count", None)
 _libc = ctypes.CDLL(None)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -52,7 +53,8 @@ TENSORS = TensorMemory()
 def result_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of undefined content for the result of an operation on a contiguous one."""
     nbytes = tensor.nbytes
-    if nbytes < LEAST_BYTES or not tensor.is_cpu or not PROCESS.get().settings.recycled_results:
+    plain = tensor.__class__ in _PLAIN and tensor.is_cpu  # the result of a subclass is one of it
+    if nbytes < LEAST_BYTES or not plain or not PROCESS.get().settings.recycled_results:
         return torch.empty_like(tensor)
     result = torch.empty(0, dtype=tensor.dtype, device="cpu")
     return result.set_(TENSORS.take(nbytes), 0, tensor.shape, tensor.stride())

@@ -122,13 +122,21 @@ class TorchKernels:
         as `scale_integers` says."""
         dtype = array.dtype
         if dtype.is_floating_point and array.is_cpu:
-            _write_scaled(array, array, factor)
+            # PyTorch computes half types in float32 here.
+            divisor = divisor_of(factor)
+            if divisor:
+                torch.div(array, divisor, out=array)
+            else:
+                torch.mul(array, factor, out=array)
         elif dtype in (torch.float32, torch.float64):
             _scale_floats(array, factor)
         elif dtype in (torch.float16, torch.bfloat16):
             array.copy_(_scale_floats(array.float(), factor))
         elif dtype != torch.bool and array.is_cpu:
-            scale_array(array.numpy(), factor)
+            # Not by `array.numpy()`, after which PyTorch does not resize the script's tensor.
+            count, plain = array.numel(), array.is_contiguous()
+            flat = flat_at(array.data_ptr(), DTYPES[dtype], count) if count and plain else None
+            scale_array(array.numpy() if flat is None else flat, factor)
         elif dtype != torch.bool:
             scale_on_device(array, factor)
 
@@ -139,8 +147,13 @@ class TorchKernels:
         if factor != 1.0 and out.dim() == 1 and len(out) > PIECE_ELEMENTS:
             # In pieces, so that what is scaled is still in the cache.
             for piece in pieces(len(out)):
-                self.reduce(out[piece], [part[piece] for part in parts], op, factor)
-            return
+                self._reduce_at_once(out[piece], [part[piece] for part in parts], op, factor)
+        else:
+            self._reduce_at_once(out, parts, op, factor)
+
+    def _reduce_at_once(
+        self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
+    ) -> None:
         if out.dtype in _SIGNED or out.dtype == torch.bool:
             self._reduce_rare(out, parts, op)
         else:
@@ -209,15 +222,9 @@ class TorchKernels:
         """Return what copies tensors of its length into it."""
         return target.copy_
 
-    def writer(self, factor: float) -> Callable[[torch.Tensor, torch.Tensor], Any]:
-        """Return what copies and scales."""
-        if factor == 1.0:
-            return self.copy
-        return lambda target, source: _write_scaled(target, source, factor)
-
     def reducer(self, op: ReduceOp, factor: float) -> Callable[[torch.Tensor, Sequence[torch.Tensor]], None]:
         """Return what reduces parts in their order and scales the result."""
-        return lambda out, parts: self.reduce(out, parts, op, factor)
+        return lambda out, parts: self._reduce_at_once(out, parts, op, factor)
 
     def calls(
         self, out: torch.Tensor, parts: Sequence[torch.Tensor], op: ReduceOp, factor: float
@@ -272,15 +279,6 @@ def scale_on_device(array: torch.Tensor, factor: float) -> None:
         to_int=torch.Tensor.long,
         write=torch.Tensor.copy_,
     )
-
-
-def _write_scaled(target: torch.Tensor, source: torch.Tensor, factor: float) -> None:
-    """Write floats in host memory, multiplied or divided; PyTorch computes half types in float32 there."""
-    divisor = divisor_of(factor)
-    if divisor:
-        torch.div(source, divisor, out=target)
-    else:
-        torch.mul(source, factor, out=target)
 
 
 def _scale_floats(array: torch.Tensor, factor: float) -> torch.Tensor:

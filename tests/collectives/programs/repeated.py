@@ -48,6 +48,14 @@ for op in (hvd.Sum, hvd.Average, hvd.Product):
         result = hvd.allreduce_(noise[:count].clone(), op=op)
         assert torch.equal(result, hvd.broadcast(result, 0)), (op, count)
 
+# Of a long array also where ranks differ in how they compute the numbers nearest to zero.
+torch.set_flush_denormal(RANK == 0)
+for dtype in (torch.float32, torch.float64):
+    tiny = torch.full((400_000,), torch.finfo(dtype).tiny * 0.7, dtype=dtype)
+    words = hvd.allreduce(tiny).view(torch.int32)
+    assert torch.equal(words, hvd.broadcast(words, 0)), dtype
+torch.set_flush_denormal(False)
+
 # A rank that describes it differently is told so, and so are the others; what was kept stays right.
 tensor = torch.ones(2, 3)
 for _ in range(3):

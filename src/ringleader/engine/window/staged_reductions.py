@@ -301,11 +301,8 @@ class TwoShot(StagedReduction):
         self._between = between
         self.in_place = between is None and self._prescale == 1.0
         self._copy = self._flat.copy
-        # Results are scaled on their way out, where that costs no pass of its own, else once by their owner.
-        here = factor if between is None else 1.0
-        write = self._flat.writer(here)
-        self._write = write or self._copy
-        self._reduce = self._flat.reducer(op, 1.0 if write else here)
+        # Scaled by the owner alone: threads may differ in what they do to numbers near zero and to NaN.
+        self._reduce = self._flat.reducer(op, factor if between is None else 1.0)
         self._step = buffers.longest(self._dtype)
 
     def _lay_out(self, source: Array) -> None:
@@ -354,9 +351,9 @@ class TwoShot(StagedReduction):
         self._reduce(result, [*layout.before, own, *layout.after])
         if self._between is not None:
             self._between(self._flat.give(result), self._dtype, self._op, self._factor)
-        self._write(place, result)
+        self._copy(place, result)
 
     def _gather(self, target: Array, at: int, layout: Layout) -> None:
-        write = self._write
+        copy = self._copy
         for start, stop, _section, result in layout.others:
-            write(target[at + start : at + stop], result)
+            copy(target[at + start : at + stop], result)
