@@ -169,7 +169,11 @@ BAD = {
     ),
     "no identity": (("-H", "h1", "--ssh-identity", "none", "true"), 2, "none"),
     "no interpreter": (("-n", "1", "--python", "/none/python", "true"), 2, "--python: /none/python is no"),
-    "no interface": (("-n", "1", "--network-interface", "ib7", "true"), 3, "network interface ib7 does not exist"),
+    "no interface": (
+        ("-n", "1", "--network-interface", "ib7", "true"),
+        3,
+        "network interface ib7 does not exist",
+    ),
     "a place that is a file": (("-n", "1", "--output", "my hosts", "true"), 2, "--output: cannot"),
     "a bad variable": (("-n", "1", "-x", "=1", "true"), 2, "-x"),
 }
