@@ -39,7 +39,7 @@ ABORTED = "; Gloo aborts a rank that receives more than it expects, so see wheth
 ROOTED = frozenset(("broadcast", "reduce", "gather", "scatter"))
 """Operations that end on some ranks although others have not called them."""
 LONGEST_AGE = 1e12
-"""Seconds; what is older is no age."""
+"""Seconds; anything older is not an age."""
 FURTHER = 20
 """How many numbers further the operation of the others is looked for, to see that only the order differs."""
 
