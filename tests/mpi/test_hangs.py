@@ -82,7 +82,9 @@ def hang(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    "ranks", [pytest.param(2, marks=pytest.mark.smoke), pytest.param(4, marks=pytest.mark.long)]
+)
 def test_a_sleeping_rank_is_named_with_its_line_and_that_of_the_others(workplace, python, ranks):
     outcome, heard = hang(workplace, python, "sleeps", ranks, 1)
     said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
@@ -100,6 +102,7 @@ def test_a_sleeping_rank_is_named_with_its_line_and_that_of_the_others(workplace
     assert outcome.hang is not None and outcome.hang.ranks == (1,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_dead_rank_is_named_with_its_end(workplace, python, ranks):
     outcome, heard = hang(workplace, python, "dies", ranks, 1)
@@ -110,6 +113,7 @@ def test_a_dead_rank_is_named_with_its_end(workplace, python, ranks):
     assert any(f"train.py:{LINE['reduce']} in reduce" in place for place in outcome.hang.places)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(
     ("how", "kinds", "line"),
@@ -132,6 +136,7 @@ def test_ranks_that_disagree_are_named_with_both_lines(workplace, python, how, r
     assert any(f"train.py:{LINE['reduce']} in reduce" in place for place in outcome.hang.places)
 
 
+@pytest.mark.long
 def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
     _, heard = hang(workplace, python, "stops", 2, 1)
     said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
@@ -140,6 +145,7 @@ def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_healthy_ranks_are_not_accused(workplace, python, ranks):
     """Asked by Ctrl-\\ while they train, and by a time-out that is only too short."""
@@ -193,6 +199,7 @@ def scale(tmp: Path, *words: str) -> tuple[dict[str, Any], str]:
     return json.loads((tmp / "runs" / "r" / "run.json").read_text()), done.stderr
 
 
+@pytest.mark.long
 def test_a_plain_ddp_script_has_a_rate(tmp_path, python):
     (tmp_path / "train.py").write_text(DDP)
     run, err = scale(tmp_path, python, "train.py", "60", "-1", "0.02")
@@ -202,12 +209,14 @@ def test_a_plain_ddp_script_has_a_rate(tmp_path, python):
     assert "steps are counted (torch.optim)" in err and run["context"]["torch"]
 
 
+@pytest.mark.long
 def test_a_script_without_steps_is_measured_by_the_clock(tmp_path, python):
     run, err = scale(tmp_path, python, "-c", "import time; time.sleep(1)")
     assert {point["samples"][0]["source"] for point in run["points"]} == {"wall clock"}
     assert "no step and no rate has been heard of" in err
 
 
+@pytest.mark.long
 def test_a_job_says_how_fast_it_trained(workplace, python):
     (workplace.tmp / "train.py").write_text(DDP)
     words = ("run", "-n", "2", "--oversubscribe", "--workdir", str(workplace.tmp))
