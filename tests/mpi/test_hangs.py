@@ -82,9 +82,7 @@ def hang(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "ranks", [pytest.param(2, marks=pytest.mark.smoke), pytest.param(4, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_sleeping_rank_is_named_with_its_line_and_that_of_the_others(workplace, python, ranks):
     outcome, heard = hang(workplace, python, "sleeps", ranks, 1)
     said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]

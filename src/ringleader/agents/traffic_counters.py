@@ -113,7 +113,7 @@ class _Time:
 def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
     """Return all counters now, as ``fabric.transport_proof.evidence.CounterSnapshot`` has them.
 
-    Where there was no time for all, the rest does not exist, and ``unread`` says so. ``patience``: see
+    Where there was no time for all, the rest is left out, and ``unread`` says so. ``patience``: see
     ``Job``.
     """
     root, left = root.rstrip("/"), _Time(patience)

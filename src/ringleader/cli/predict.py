@@ -211,7 +211,7 @@ class PredictOptions:
     mfu: float | None = option(
         "Fraction of a GPU's peak that the model reaches. [default: from published rows]",
         metavar="FRACTION",
-        above=0,
+        least=1e-6,
         most=1,
         wrong="{} is not a part of 1",
     )
@@ -228,7 +228,7 @@ class PredictOptions:
         read=_called(WITHIN, "link", "within a host"),
     )
     ports: int | None = option(
-        "Network ports per host. [default: as in the GPU's usual host, else 1]",
+        "Network ports per host. [default: as in the GPU's usual host; 1 with --network or without --gpu]",
         metavar="N",
         least=1,
         most=256,

@@ -68,7 +68,7 @@ class RdmaPort:
     gids: tuple[Gid, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
     """``counters/`` and ``hw_counters/`` by file name, as written there (``port_xmit_data`` is in 4 bytes).
-    Those of which the kernel has no number (``N/A (no PMA)``, on virtual functions) do not exist."""
+    Those of which the kernel has no number (``N/A (no PMA)``, on virtual functions) are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,6 +63,7 @@ def goodput(failures: Failures, ranks: int) -> Goodput:
 
 def useful(between: float, commit: float, recovery: float, interval: float) -> float:
     """Return the part of the time that counts; 0 where a failure nearly always comes before a commit."""
+    interval = max(interval, between * 1e-12)  # below, nothing is left of it beside 1
     exponent = (interval + commit) / between
     if exponent + recovery / between > 500:
         return 0.0

@@ -5,6 +5,7 @@ What would help is found by trying the changes. `fitting` has the parameters, `s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -251,7 +252,9 @@ class _Known:
             def efficiency_of(ranks: int) -> float:
                 return predict(self.profile(setup, ranks), setup, ranks).efficiency
 
-            return size_below(efficiency_of, setup.per_host, bound, largest)
+            # Sizes that fill hosts and the groups that share a model, or its state.
+            groups = setup.tensor * setup.pipeline * (setup.shard_ranks or 1)
+            return size_below(efficiency_of, math.lcm(setup.per_host, groups), bound, largest)
 
         if self.fitted is not None:
             found = search(self.fitted.setup, FARTHEST * self.fitted.largest)
@@ -322,6 +325,10 @@ def what_ifs(
     now = predicted(setup)
     found = []
     for change, other in changes(setup, ranks, others):
+        try:
+            division_of(ranks, other)
+        except ValueError:  # the ranks do not fill its groups
+            continue
         if not fits(other, ranks):
             continue
         result = predicted(other)

@@ -140,7 +140,8 @@ def profile_of(
     else:
         rate = mfu * gpu.peak
         forward = (2 * model.used + 4.0 * model.sequence * model.hidden) * work / rate
-        head = 2 * model.embedding * work / rate
+        # As MFU counts them: embedding and output layer, where they are not tied, are two.
+        head = 2 * model.embedding * (1 if model.tied else 2) * work / rate
     depth = -(-model.layers // division.pipeline)
     backward = (3 if recompute else 2) * forward
     segments = [Segment(size=int(FLOAT32 * model.layer / division.tensor), backward=backward)] * depth

@@ -26,7 +26,7 @@ def registered_empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tens
     ``size`` and ``dtype`` are those of `torch.empty`. Every rank calls this at the same point with the same
     ones. `allreduce_` of the tensor, or of the same part of it on every rank, is done where it lies; of 1 MiB
     on one host it takes a third of the time of an ordinary tensor. Where there is no shared memory, an
-    ordinary tensor is returned. The memory is given back when the last tensor over it is continued every
+    ordinary tensor is returned. The memory is given back when the last tensor over it is gone on every
     rank and something else is registered, or by `shutdown`. (NCCL's word for such memory is a registered
     buffer.)
     """

@@ -49,6 +49,31 @@ def test_what_does_not_fit_is_said_and_what_would_fit_is_tried(capsys: pytest.Ca
     assert "fsdp, activations computed again, nccl" in shown
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--strategy fsdp --shard-ranks 8 --ranks 96",
+        "--strategy fsdp --pipeline 2 --ranks 24",
+        "--tensor 16 --until 0.9",
+        "--pipeline 3 --strategy fsdp --ranks 24 --until 0.5",
+        "--commit 0 --commit-every 1e-310 --mtbf 1e12",
+        "--mfu 1e-6 --batch 1e9 --ranks 8",
+    ],
+)
+def test_groups_that_a_change_would_not_fill_and_numbers_at_their_limits(words: str) -> None:
+    call("--model", "llama-3-8b", "--gpu", "h100", *words.split())
+
+
+@pytest.mark.parametrize("model", ["llama-3-8b", "gpt-2"])
+def test_the_mfu_that_is_given_is_the_one_that_is_printed(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = sizes(
+        capsys, "--model", model, "--gpu", "h100", "--mfu", "0.5", "--ranks", "1", "--batch", "64"
+    )
+    assert 0.45 < found["mfu"] <= 0.5  # the step has the optimizer, too
+
+
 def test_a_transformer_by_its_shape(capsys: pytest.CaptureFixture[str]) -> None:
     shape = ("--parameters", "7e9", "--layers", "32", "--hidden", "4096", "--sequence", "4096")
     words = (*shape, "--gpu", "a100", "--strategy", "fsdp", "--ranks", "64")

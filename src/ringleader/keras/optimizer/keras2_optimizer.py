@@ -1,6 +1,6 @@
 """Optimizers of Keras 2, new and legacy ones, with the gradients of all ranks.
 
-Keras 2 aggregates the gradients of a strategy's replicas in their own method, `aggregate_gradients`,
+Keras 2 aggregates the gradients of a strategy's replicas in a separate method, `aggregate_gradients`,
 before it looks whether they are finite (mixed precision) and clips them: there the ranks' are exchanged.
 """
 

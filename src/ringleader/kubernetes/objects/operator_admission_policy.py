@@ -112,7 +112,9 @@ _ALWAYS = (
         {
             f"has(object.involvedObject.kind) && object.involvedObject.kind == '{KIND}'"
             " && has(object.involvedObject.apiVersion)"
-            f" && object.involvedObject.apiVersion == '{API_VERSION}'": f"its events are of {KIND}s",
+            f" && object.involvedObject.apiVersion == '{API_VERSION}'": (
+                f"the operator may only write events of {KIND}s"
+            ),
         },
     ),
 )

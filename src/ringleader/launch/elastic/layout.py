@@ -113,7 +113,7 @@ def agent_number(name: str, facts: Mapping[str, HostFacts]) -> int:
 def machines_together(layout: Layout, machines: Mapping[str, str]) -> Layout:
     """Return a layout with the names of a machine behind one another, each machine where its first name was.
 
-    ``machines``: host → identity of its machine; a host that does not exist is its own machine.
+    ``machines``: host → identity of its machine; a host that is not in it is its own machine.
     """
     first: dict[str, int] = {}
     for index, (host, _) in enumerate(layout):
