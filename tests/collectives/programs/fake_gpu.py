@@ -13,7 +13,7 @@ from ringleader.torch.c10d.group_watch import GroupWatch
 from ringleader.torch.c10d.process_group import missing
 from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.gpu_transport import GpuFacts, GpuTransport
-from ringleader.torch.torch_kernels import TorchKernels
+from ringleader.torch.torch_kernels import TorchKernels, scale_on_device
 
 
 def on_gpu(array, name, **fields):
@@ -75,7 +75,10 @@ def use_fake_gpu(
 
         def scale(self, array, factor):
             gpu.steps.append("scale")
-            super().scale(array, factor)
+            if array.is_floating_point():
+                super().scale(array, factor)
+            else:  # as on a device: NumPy would not wait for what is under way on a stream
+                scale_on_device(array, factor)
 
     devices = owning(kind, gpu)(
         context,
