@@ -29,9 +29,8 @@ def test_a_release_is_complete_and_its_wheel_runs_two_ranks(tmp_path: Path) -> N
         pytest.importorskip(module)
     if not (ROOT / ".git").exists():
         pytest.skip("a release is made of a commit, and this is no git checkout")
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path / "tried")]
-    if subprocess.run([*pip, "click"], capture_output=True, timeout=120).returncode:
-        pytest.skip("no package index can be reached")
+    if not os.environ.get("RINGLEADER_TEST_RELEASE"):
+        pytest.skip("set RINGLEADER_TEST_RELEASE: a release is tried in an environment that pip fills")
     place = tmp_path / "dist"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
