@@ -48,19 +48,24 @@ def pin(rank: int) -> None:
     os.sched_setaffinity(0, {(cores if len(cores) > 1 else list(everything))[rank % len(everything)]})
 
 
-def ready(doc: str, script: str, *, rounds: int) -> argparse.Namespace | None:
-    """Read the words of a benchmark on one host and join the ranks; None where this process started them."""
-    import torch
-
-    import ringleader.torch as hvd
-
+def words(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
+    """Return what reads the words that benchmarks on one host have in common."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument(
         "--pin", action="store_true", help="one core per rank: for a machine with nothing else to do"
     )
-    args = parser.parse_args()
+    return parser
+
+
+def ready(doc: str, script: str, *, rounds: int) -> argparse.Namespace | None:
+    """Read the words of a benchmark on one host and join the ranks; None where this process started them."""
+    import torch
+
+    import ringleader.torch as hvd
+
+    args = words(doc, rounds=rounds).parse_args()
     if under_mpirun(args.ranks, script, sys.argv[1:]):
         return None
     hvd.init()

@@ -11,14 +11,13 @@ rounds says more.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from _pairs import best_ratio, context, in_turns, keep, pin, ratio, under_mpirun, verdict
+from _pairs import best_ratio, context, in_turns, keep, pin, ratio, under_mpirun, verdict, words
 
 SIZES = {"1 MiB": (1 << 20, 20), "16 MiB": (16 << 20, 3)}
 """Bytes of a tensor, and calls in a block."""
@@ -47,15 +46,8 @@ def adapter(framework: str) -> tuple[Any, Callable[[Any], Any]]:
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = words(__doc__, rounds=30)
     parser.add_argument("framework", choices=list(REQUIRED))
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument(
-        "--pin", action="store_true", help="one core per rank: for a machine with nothing else to do"
-    )
     args = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")

@@ -9,7 +9,6 @@ nothing. Printed are medians per step and the median of the ratios within rounds
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -18,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from _pairs import context, in_step, in_turns, keep, pin, ratio, under_mpirun, verdict
+from _pairs import context, in_step, in_turns, keep, pin, ratio, under_mpirun, verdict, words
 
 WIDTH, BATCH, CLASSES = 512, 64, 10
 LEAST = 1.2
@@ -81,15 +80,7 @@ def stepper(wrap: Callable[[Any], Any], strategy: Any = None) -> Callable[[], No
 
 def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument(
-        "--pin", action="store_true", help="one core per rank: for a machine with nothing else to do"
-    )
-    args = parser.parse_args()
+    args = words(__doc__, rounds=20).parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -32,6 +32,11 @@ CHECK_SECONDS = 1.0
 _Slots = deque[tuple[Any, Any]]
 
 
+def is_recycled(nbytes: int) -> bool:
+    """Return whether results of this size are made in recycled memory in this session."""
+    return nbytes >= LEAST_BYTES and PROCESS.get().settings.recycled_results > 0
+
+
 class ResultMemory(ABC):
     """What results of one kind of array are made in. Any thread may use it."""
 
@@ -138,6 +143,5 @@ ARRAYS = ArrayMemory()
 def result_like(array: Array) -> Array:
     """Return an array of the same shape and type for a result, aligned to `ALIGNMENT` bytes."""
     nbytes = array.nbytes
-    kept = nbytes >= LEAST_BYTES and PROCESS.get().settings.recycled_results
-    memory = ARRAYS.take(nbytes) if kept else ARRAYS.new(nbytes)
+    memory = ARRAYS.take(nbytes) if is_recycled(nbytes) else ARRAYS.new(nbytes)
     return aligned_in(memory, array.shape, array.dtype)

@@ -223,4 +223,4 @@ def progress(samples: int, *, steps: int = 1) -> None:
     Call it on every rank after a step, with that rank's own samples (its batch size, not the global one).
     Raises ValueError unless both are positive, TypeError unless both are integers.
     """
-    (_reporter or start()).add(samples, steps)
+    start().add(samples, steps)

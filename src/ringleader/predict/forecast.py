@@ -306,7 +306,7 @@ def _of_a_transformer(setup: Setup, ranks: int) -> Iterator[tuple[str, Setup]]:
     now = setup.recompute
     words = "activations kept" if now else "activations computed again"
     yield words, replace(setup, recompute=not now)
-    if setup.tensor == 1 and ranks % (setup.per_host * setup.pipeline) == 0 and setup.per_host > 1:
+    if setup.tensor == 1 and setup.per_host > 1:
         yield f"layers shared by {setup.per_host} ranks", replace(setup, tensor=setup.per_host)
 
 

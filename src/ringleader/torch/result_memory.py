@@ -12,8 +12,7 @@ import mmap
 
 import torch
 
-from ringleader.adapters.result_memory import LEAST_BYTES, ResultMemory
-from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.adapters.result_memory import ResultMemory, is_recycled
 
 HUGE_BYTES = 2 << 20
 """A huge page. Kernels give them to memory that asks for them; NumPy asks for its own."""
@@ -54,7 +53,7 @@ def result_like(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of undefined content for the result of an operation on a contiguous one."""
     nbytes = tensor.nbytes
     plain = tensor.__class__ in _PLAIN and tensor.is_cpu  # the result of a subclass is one of it
-    if nbytes < LEAST_BYTES or not plain or not PROCESS.get().settings.recycled_results:
+    if not plain or not is_recycled(nbytes):
         return torch.empty_like(tensor)
     result = torch.empty(0, dtype=tensor.dtype, device="cpu")
     return result.set_(TENSORS.take(nbytes), 0, tensor.shape, tensor.stride())
