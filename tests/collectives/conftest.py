@@ -20,6 +20,9 @@ NOISE = "tcp_peer_recv_connect_ack: invalid header type"
 TRANSPORT = " to other hosts: "
 """What a good job on several hosts ends with: the wire that carried its bytes."""
 
+TRAINED = "ringleader: trained at "
+"""What a job that made enough optimizer steps ends with."""
+
 PROGRAMS = Path(__file__).parent / "programs"
 
 
@@ -47,7 +50,7 @@ class Finished:
     def _unusual(self, ranks: int) -> list[str]:
         assert self.code == 0, self.err + self.out
         assert self.out.count("rank done") == ranks, self.out + self.err
-        usual = (NOISE, TRANSPORT)
+        usual = (NOISE, TRANSPORT, TRAINED)
         return [line for line in self.err.splitlines() if not any(word in line for word in usual)]
 
 

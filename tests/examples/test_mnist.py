@@ -17,7 +17,7 @@ SAME_STEPS = ("--steps", 50, "--global-batch-size", 128, "--deterministic", "--c
 
 def accuracy(ended: Any) -> float:
     """Test accuracy in percent that rank 0 printed."""
-    return float(ended.line("[0] test accuracy: ").split()[0])
+    return float(ended.line("[0] test accuracy: ").split()[0].rstrip("%"))
 
 
 def check_equal(ended: Any, ranks: int, trained: Path, alone: Path) -> None:
