@@ -33,6 +33,8 @@ BUFFER_SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Collectives that PyTorch keeps. Versions that know the first variable warn of the second."""
 OWN_NANOSECONDS = 10 * 10**9
 """Between two reports of how steps were spent: each reads all of the flight recorder."""
+LEAST_PAUSE = 1000
+"""How many times longer than such a reading the time to the next one is at least: the script waits for it."""
 MOST_STEPS = 1000
 FEW = 64
 """Elements of a collective that may be a loss or a count, and not gradients."""
@@ -206,6 +208,7 @@ class Watch:
         if now < self._next:
             return
         if self._next:
+            began = time.perf_counter_ns()
             try:
                 entries = flight_entries(sys.modules["torch"]._C._distributed_c10d, gloo=True)
                 found = waited(entries, list(self._begun))
@@ -222,6 +225,7 @@ class Watch:
                 self.report("own", steps=steps, step_seconds=seconds, waiting_seconds=waiting)
             self._begun.clear()
             self._begun.append(now)
+            now += max(0, LEAST_PAUSE * (time.perf_counter_ns() - began) - OWN_NANOSECONDS)
         self._next = now + OWN_NANOSECONDS
 
     # --- collectives --------------------------------------------------------------------------------------
