@@ -88,7 +88,7 @@ class Connections:
             self._fail(error)
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:
-        """Return ``pairs`` (our address, the other one, bytes sent, bytes received) and what is ``missing``."""
+        """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``."""
         self.collect()
         self.look(patience)
         self.collect()

@@ -207,6 +207,7 @@ class Watch:
         self._begun.append(now)
         if now < self._next:
             return
+        took = 0
         if self._next:
             began = time.perf_counter_ns()
             try:
@@ -225,8 +226,8 @@ class Watch:
                 self.report("own", steps=steps, step_seconds=seconds, waiting_seconds=waiting)
             self._begun.clear()
             self._begun.append(now)
-            now += max(0, LEAST_PAUSE * (time.perf_counter_ns() - began) - OWN_NANOSECONDS)
-        self._next = now + OWN_NANOSECONDS
+            took = time.perf_counter_ns() - began
+        self._next = next_reading(now, took)
 
     # --- collectives --------------------------------------------------------------------------------------
 
@@ -311,6 +312,11 @@ def flight_record(library: Any) -> list[dict[str, Any]]:
     """Return the latest collectives as a record has them."""
     now = time.time_ns()
     return [entry_of(entry, now) for entry in flight_entries(library)[-MOST_ENTRIES:]]
+
+
+def next_reading(now: int, took: int) -> int:
+    """Return when the flight recorder may be read again (ns): a thousandth of the time is spent on it."""
+    return now + max(OWN_NANOSECONDS, LEAST_PAUSE * took)
 
 
 def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[int, float, float]:

@@ -242,7 +242,7 @@ class _Starts:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
         proof = None
-        if any(state.traffic for state in ranks):
+        if any(state.traffic for state in ranks) or (len(ranks) > 1 and any(one.evidence for one in ranks)):
             # Only now, as no job should start later for it.
             from ringleader.launch.job_transport import judged_proof
 
