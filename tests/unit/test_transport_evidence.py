@@ -9,6 +9,7 @@ import pytest
 
 from ringleader.fabric.transport_proof.evidence import Exchanged, LibraryTraffic, LogLines, MpiTransport
 from ringleader.launch.job_transport import engine_traffic, host_evidence, mpi_transport, tcp_connections
+from ringleader.launch.launch_job import may_have_exchanged
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 
@@ -168,3 +169,18 @@ def test_addresses_are_those_of_the_probe_and_of_the_counters() -> None:
         ("h2", "", 12),
     ]
     assert (second.connections, second.connections_missing) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "worth"),
+    [
+        ({}, False),
+        (connections(["10.0.0.1", "10.0.0.2", 5, 7]), False),
+        (connections(["10.0.0.1", "10.0.0.2", 1 << 20, 7]), True),
+        (connections(missing="Protocol not supported"), True),
+        ({"verbs": ["mlx5_0"]}, True),
+        ({"logs": {"nccl": {}}}, True),
+    ],
+)
+def test_jobs_that_exchanged_nothing_do_not_end_later(evidence: dict[str, Any], worth: bool) -> None:
+    assert may_have_exchanged(evidence) is worth

@@ -55,6 +55,8 @@ class Connections:
         except OSError as error:
             self._fail(error)
         self.look(is_first=True)
+        if self.missing:  # what was there before us could not be told from what comes
+            self.close()
 
     @property
     def fd(self) -> int:
@@ -89,14 +91,19 @@ class Connections:
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:
         """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``."""
-        self.collect()
-        self.look(patience)
-        self.collect()
+        if self._ends is not None:
+            self.collect()
+            self.look(patience)
+            self.collect()
+            self.close()
+        largest = sorted(self._pairs.items(), key=lambda one: -sum(one[1]))[:MOST_SENT]
+        return {"pairs": [[*pair, *moved] for pair, moved in largest if any(moved)], "missing": self.missing}
+
+    def close(self) -> None:
+        """Follow connections no longer."""
         if self._ends is not None:
             self._ends.close()
             self._ends = None
-        largest = sorted(self._pairs.items(), key=lambda one: -sum(one[1]))[:MOST_SENT]
-        return {"pairs": [[*pair, *moved] for pair, moved in largest if any(moved)], "missing": self.missing}
 
     def _fail(self, error: OSError) -> None:
         self.missing = self.missing or error.strerror or str(error)
@@ -120,7 +127,7 @@ def _living(family: int, until: float) -> Iterator[bytes]:
     request = pack("=BBBxI48x", family, socket.IPPROTO_TCP, 1 << (INFO - 1), STATES)
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG)
     try:
-        sock.settimeout(READ_SECONDS)
+        sock.settimeout(max(0.001, until - time.monotonic()))
         sock.send(pack("=IHHII", 16 + len(request), BY_FAMILY, 0x301, 1, 0) + request)
         while True:
             if time.monotonic() > until:
