@@ -123,6 +123,22 @@ def test_counters_that_were_reset_and_interfaces_that_appear_or_vanish_are_named
     assert any("eth0 is not counted: tx_bytes could not be read before" in text for text in found.evidence)
 
 
+@pytest.mark.parametrize(
+    ("moved", "unread", "shares"),
+    [
+        ({"eth0": 66}, "network interfaces", TCP),
+        ({"eth0": 66, "ib": 0}, "network interfaces", {Wire.UNKNOWN: 1.0}),
+        ({"eth0": 66}, "RDMA ports", {Wire.UNKNOWN: 1.0}),
+    ],
+)
+def test_counters_that_were_not_all_read_in_time(moved: Any, unread: str, shares: Any) -> None:
+    one = host(moved, counted=0, connections={"eth0": 64})
+    assert one.after is not None
+    late = replace(one, after=replace(one.after, unread=unread))
+    found = carried_between(late, bytes_moved(late))
+    assert found.shares == shares and "the ranks' TCP connections moved 64 MiB on eth0" in found.evidence
+
+
 def test_connections_that_were_lost_are_named() -> None:
     one = host({"eth0": 66}, counted=0, connections={"eth0": 64})
     one = replace(one, connections_missing="No buffer space")

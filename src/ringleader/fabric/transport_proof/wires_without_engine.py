@@ -27,6 +27,8 @@ from ringleader.fabric.transport_proof.wires_between import (
 from ringleader.fabric.wires import RDMA, Wire, names_words
 
 CONNECTIONS = "the ranks' TCP connections"
+PORTS_UNREAD = "RDMA ports"
+"""What of a snapshot is not complete then; interfaces are read after them."""
 SOCKETS = (Wire.TCP, Wire.IPOIB)
 
 
@@ -202,7 +204,8 @@ def _uncounted(host: HostEvidence, moved: BytesMoved) -> str:
     snapshots = [one for one in (host.before, host.after) if one is not None]
     ports = {name.replace("/", " port "): port for one in snapshots for name, port in one.rdma_ports.items()}
     if moved.missing:
-        return moved.missing if ports or not snapshots or any(one.unread for one in snapshots) else ""
+        unread = any(one.unread == PORTS_UNREAD for one in snapshots)
+        return moved.missing if ports or unread or not snapshots else ""
     dark = [
         f"{one.name} is not counted: {one.unusable}"
         for one in moved.carried
