@@ -59,9 +59,12 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
         ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {"state": "DOWN"}, TCP),
         ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         # No connection could be read: interfaces count for all of the host, too.
-        ({"eth0": 66}, None, {}, TCP),
+        ({"eth0": 66}, None, {}, {Wire.UNKNOWN: 1.0}),
+        ({"eth0": 66}, None, {"shared_with_others": False}, TCP),
+        ({"eth0": 66}, None, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
+        ({"ib": 66, "eth0": 66}, None, {}, {Wire.UNKNOWN: 1.0}),
         ({"eth0": 3, "ib": 3000}, None, {"nccl_log": NET_IB, "gpus": 1}, IB),
-        ({"eth0": 66, "ib": 66}, None, {"verbs": ["x"]}, {Wire.TCP: 0.5, Wire.INFINIBAND: 0.5}),
+        ({"eth0": 66, "ib": 66}, None, {"verbs": ["x"]}, {Wire.UNKNOWN: 0.5, Wire.INFINIBAND: 0.5}),
         # Nothing was read at all.
         (None, None, {"nccl_log": NET_IB, "gpus": 1}, IB),
         ({"eth0": 3}, {}, {"nccl_log": MNNVL, "gpus": 1}, {Wire.P2P: 1.0}),

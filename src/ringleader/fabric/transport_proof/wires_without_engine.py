@@ -127,9 +127,13 @@ def _parts(
     found = dict(tcp.by_wire)
     if verbs.total and not tcp.is_exact and (tcp.total <= OWN_TRAFFIC or main in verbs.by_wire):
         found.clear()  # a job's start and its ranks' output move so much
+    if found and not tcp.is_exact and host.shared_with_others:
+        found = {Wire.UNKNOWN: tcp.total}
+        reasons.append("whether for this job, no log says")
     is_ours = main in RDMA or bool(host.verbs) or not host.shared_with_others
     for wire, nbytes in verbs.by_wire.items():
-        found[wire if is_ours else Wire.UNKNOWN] = nbytes
+        whose = wire if is_ours else Wire.UNKNOWN
+        found[whose] = found.get(whose, 0) + nbytes
     if verbs.total and not is_ours:
         reasons.append("whether for this job, no log and no open RDMA device says")
     elif verbs.total and main is None and host.verbs:
