@@ -21,6 +21,7 @@ from ringleader.fabric.transport_proof.wires_between import (
     HIGH,
     LEAST_JUDGED,
     LOW,
+    NEGLIGIBLE,
     OWN_TRAFFIC,
     SOFT_PAYLOAD,
 )
@@ -76,7 +77,8 @@ def carried_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     verbs = _verbs(moved, tcp)
     parts, reasons = _parts(host, said.main, tcp, verbs, blind)
     total = sum(parts.values())
-    shares = {wire: n / total for wire, n in sorted(parts.items(), key=lambda one: -one[1]) if n}
+    largest = sorted(((n, wire) for wire, n in parts.items() if n > NEGLIGIBLE * total), reverse=True)
+    shares = {wire: n / sum(n for n, _ in largest) for n, wire in largest}
     denied = said.main in RDMA and sum(shares.get(wire, 0.0) for wire in RDMA) < 0.5
     contradictions = (f"{said.evidence}, but the counters show otherwise",) if denied else ()
     if total < LEAST_JUDGED:
