@@ -205,7 +205,7 @@ def test_lines_of_two_hosts_and_of_one() -> None:
     gpus = judged_transport([host({"lo": 1}, counted=0, connections={}, nccl_log=SHM, gpus=2)])
     assert lines(gpus) == (
         "n1, between its ranks: shared memory 100% (by logs, not by counters); "
-        "NCCL's channels go via SHM/direct/direct; the ranks' TCP connections within the host moved 0 B",
+        "NCCL's channels go via SHM/direct/direct; the ranks' TCP connections within the host moved 0 bytes",
     )
 
 
