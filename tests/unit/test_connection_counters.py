@@ -51,6 +51,7 @@ def test_a_connection_that_lives_and_one_that_has_ended() -> None:
     connections = Connections()
     assert connections.fd >= 0
     first, second = ends(HOME), ends("::1")
+    connections.look()
     say(*first, 70_000)
     for one in first:
         one.close()
@@ -115,17 +116,11 @@ def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.Mon
 def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
     class Full:
         def recv(self, size: int) -> bytes:
+            connections._ends = ends_of_others
             raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
 
-        def fileno(self) -> int:
-            return 99
-
-        def close(self) -> None:
-            pass
-
     connections = Connections()
-    assert connections._ends is not None
-    connections._ends.close()
+    ends_of_others = connections._ends
     connections._ends = Full()  # type: ignore[assignment]
     connections.collect()
     near, far = ends(HOME)

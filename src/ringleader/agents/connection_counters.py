@@ -11,6 +11,7 @@ read is named in ``missing``.
 from __future__ import annotations
 
 import os
+import select
 import time
 from struct import pack, unpack_from
 
@@ -76,25 +77,33 @@ class Connections:
             for message in _messages(data):
                 self._count(message, is_last=True)
 
-    def look(self, patience: float = 1.0, *, is_first: bool = False) -> None:
-        """Count what living connections have moved by now; ``is_first``: that counts for nothing.
+    def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
+        """Count what living connections have moved by now, and return their cookies.
 
-        ``patience``: see ``Job``.
+        ``is_first``: that counts for nothing. ``patience``: see ``Job``.
         """
+        alive: set[bytes] = set()
         until = time.monotonic() + READ_SECONDS * patience
         try:
             for family in (socket.AF_INET, socket.AF_INET6):
                 for message in _living(family, until):
-                    self._count(message, is_first=is_first)
+                    alive.add(self._count(message, is_first=is_first))
         except OSError as error:
             self._fail(error)
+        return alive
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:
         """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``."""
         if self._ends is not None:
             self.collect()
-            self.look(patience)
+            alive, until = self.look(patience), time.monotonic() + READ_SECONDS * patience
+            # The kernel reports an end a little after it: those that we have seen alive are waited for.
+            ends = select.poll()
+            ends.register(self.fd, select.POLLIN)
             self.collect()
+            while self._counted.keys() - alive and time.monotonic() < until:
+                ends.poll(1)
+                self.collect()
             self.close()
         largest = sorted(self._pairs.items(), key=lambda one: -sum(one[1]))[:MOST_SENT]
         return {"pairs": [[*pair, *moved] for pair, moved in largest if any(moved)], "missing": self.missing}
@@ -108,10 +117,11 @@ class Connections:
     def _fail(self, error: OSError) -> None:
         self.missing = self.missing or error.strerror or str(error)
 
-    def _count(self, message: bytes, *, is_first: bool = False, is_last: bool = False) -> None:
+    def _count(self, message: bytes, *, is_first: bool = False, is_last: bool = False) -> bytes:
+        """Count the connection of a message, if it is this user's; return its cookie."""
         found = _connection(message)
         if found is None or found[0] != self._uid or self._ignored & set(found[2]):
-            return
+            return b""
         _, pair, _, cookie, moved = found
         before = self._counted.pop(cookie, (0, 0))
         if not is_last:
@@ -120,6 +130,7 @@ class Connections:
             total = self._pairs.setdefault(pair, [0, 0])
             for index in range(2):
                 total[index] += max(0, moved[index] - before[index])
+        return cookie
 
 
 def _living(family: int, until: float) -> Iterator[bytes]:

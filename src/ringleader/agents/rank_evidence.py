@@ -78,8 +78,10 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.collect()
 
-    def note_mapped(self, paths: Iterable[str]) -> None:
-        """Note which RDMA devices a process of the rank uses, by the files that it has mapped."""
+    def inspect(self, paths: Iterable[str]) -> None:
+        """Note which RDMA devices the rank uses, by files that it has mapped, and what connections move."""
+        if self._connections is not None and self._connections.fd >= 0:
+            self._connections.look()
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:

@@ -216,7 +216,7 @@ class RankProcess:
         for pid in process_tree.below(os.getpid()):
             paths |= process_tree.mapped_files(pid)
         self.directory.remember(process_tree.segments(paths))
-        self.evidence.note_mapped(paths)
+        self.evidence.inspect(paths)
         for library in sorted(process_tree.mpi_libraries(paths) - self.libraries):
             self.libraries.add(library)
             self.launcher.say(do="library", path=library)
