@@ -56,7 +56,7 @@ class Connections:
         except OSError as error:
             self._fail(error)
         self.look(is_first=True)
-        if self.missing:  # what was there before us could not be told from what comes
+        if self.missing:  # connections that were there before us would look like the ranks
             self.close()
 
     @property
@@ -80,7 +80,7 @@ class Connections:
     def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
         """Count what living connections have moved by now, and return their cookies.
 
-        ``is_first``: that counts for nothing. ``patience``: see ``Job``.
+        ``is_first``: these are ignored. ``patience``: see ``Job``.
         """
         alive: set[bytes] = set()
         until = time.monotonic() + READ_SECONDS * patience

@@ -43,7 +43,10 @@ REFUSED = 3
 LOOPBACK_6 = "1".zfill(32)
 MOST_TOLD = 4
 """Hosts whose failure is reported; of a hundred hosts the others fail alike."""
-NOTHING_TOLD = "no agent reported what its host moved: the job has one rank, or no agent came to its end"
+NOTHING_TOLD = (
+    "no agent reported what its host moved: the job has one rank, or no agent came to its end"
+    "\n    give the job several ranks, or leave --require out"
+)
 
 
 def faults_at_start(words: Sequence[str], plan: Plan) -> tuple[Fault, ...]:
