@@ -48,8 +48,10 @@ class Finished:
         return said
 
     def _unusual(self, ranks: int) -> list[str]:
-        assert self.code == 0, self.err + self.out
-        assert self.out.count("rank done") == ranks, self.out + self.err
+        done = self.out.count("rank done")
+        last = next(reversed(self.err.splitlines()), "")
+        fault = f"exit code {self.code}, {done} of {ranks} ranks are done, the last line is {last!r}"
+        assert (self.code, done) == (0, ranks), f"{fault}\n{self.err}{self.out}"
         usual = (NOISE, TRANSPORT, TRAINED)
         return [line for line in self.err.splitlines() if not any(word in line for word in usual)]
 
