@@ -7,7 +7,6 @@ is not a program for a pool.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -24,8 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tests.fork_server import RANKS, clean_environment
+
 MEMBER = Path(__file__).with_name("rank_pool_member.py")
-FORKED_RANK = Path(__file__).with_name("forked_rank.py")
 START_SECONDS = 120.0
 FOLLOW_SECONDS = 10.0
 """Within so long ranks end that wait for one that has failed."""
@@ -105,7 +105,7 @@ class RankPool:
             door.bind(str(path))
             door.listen(self.size)
             door.settimeout(START_SECONDS)
-            self._mpirun = self._started(FORKS.command(MEMBER, str(path)), words)
+            self._mpirun = self._started(RANKS.command(str(MEMBER), str(path)), words)
             try:
                 lines = [door.accept()[0] for _ in range(self.size)]
                 hellos = sorted(((_answer(line), line) for line in lines), key=lambda one: one[0]["rank"])
@@ -180,43 +180,6 @@ class RankPool:
         for line in self._lines:
             line.close()
         self._mpirun, self._lines, self._pids = None, [], []
-
-
-def clean_environment() -> dict[str, str]:
-    """Return an environment without traces of an MPI job, with root allowed and one thread per rank."""
-    traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
-    roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
-    return {**environ, **roots, "OMP_NUM_THREADS": "1"}
-
-
-class ForkServer:
-    """The Python that ranks of this process are forked from, started when the first one is wanted."""
-
-    def __init__(self) -> None:
-        self._place: tempfile.TemporaryDirectory[str] | None = None
-
-    def command(self, program: Path, *arguments: str) -> list[str]:
-        """Return what to start in place of Python with a program."""
-        if self._place is None:
-            self._place = tempfile.TemporaryDirectory(prefix="forked-ranks-")
-            self._start(f"{self._place.name}/socket")
-        path = f"{self._place.name}/socket"
-        return [sys.executable, "-I", "-S", str(FORKED_RANK), "run", path, str(program), *arguments]
-
-    def _start(self, path: str) -> None:
-        server = subprocess.Popen(
-            [sys.executable, str(FORKED_RANK), "serve", path],
-            env=clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the tests, which end it
-        )
-        atexit.register(server.communicate)
-        assert server.stdout is not None and server.stdout.readline() == b"ready\n"
-
-
-FORKS = ForkServer()
 
 
 class RankPools:

@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.rank_pool import FORKS, START_SECONDS, slowness
+from tests.fork_server import RANKS
+from tests.rank_pool import START_SECONDS, slowness
 
 ANSWER_SECONDS = 60.0
 """A program that takes longer hangs; the engine's own deadline, which is shorter, must have ended it."""
@@ -66,7 +67,7 @@ class ServedRanks:
             door.listen(self._size)
             door.settimeout(START_SECONDS * slowness(self._size))
             command = [mpirun, "--oversubscribe", "-n", str(self._size)]
-            command += FORKS.command(self._program, str(path))
+            command += RANKS.command(str(self._program), str(path))
             self._mpirun = subprocess.Popen(command, env=environ, stdout=words, stderr=words)
             try:
                 lines = [Line(door.accept()[0]) for _ in range(self._size)]

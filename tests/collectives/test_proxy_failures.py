@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import clean_environment
 from tests.proxy_world import PROXY, ProxyWorld, other_mpi
-from tests.rank_pool import clean_environment
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 PROGRAM = Path(__file__).parent / "programs" / "surviving.py"
