@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.fork_server import RANKS
 from tests.proxy_rank_pool import ProxyRankPool
 from tests.rank_pool import RankPool, RankPools
 from tests.time_limits import patience
@@ -78,24 +79,19 @@ class Jobs:
         *arguments: str,
         ranks: int,
         options: tuple[str, ...] = (),
+        forked: bool = True,
         timeout: float = 120,
         **environ: str,
     ) -> Finished:
         """Start ranks for a program that is about a process's own start or end, and wait for its end.
 
-        ``options``: mpirun's.
+        ``options``: mpirun's. ``forked``: whether PyTorch is there when the program begins.
         """
         mpirun = str(Path(sys.executable).with_name("mpirun"))
-        command = [
-            mpirun,
-            "--oversubscribe",
-            *options,
-            "-n",
-            str(ranks),
-            sys.executable,
-            str(PROGRAMS / program),
-        ]
-        return self.run([*command, *arguments], timeout=timeout, **environ)
+        words = (str(PROGRAMS / program), *arguments)
+        rank = RANKS.command(*words) if forked else [sys.executable, *words]
+        command = [mpirun, "--oversubscribe", *options, "-n", str(ranks), *rank]
+        return self.run(command, timeout=timeout, **environ)
 
     def train_page(
         self, page: Path, place: Path, *, blocks: int, replaced: tuple[str, str] = ("", "")

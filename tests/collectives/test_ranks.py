@@ -42,8 +42,11 @@ def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
     ],
 )
 def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
-    carry_out = jobs.fresh if how == "returns" else jobs
-    job = carry_out("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
+    if how == "returns":
+        job = jobs.fresh("ending.py", how, ranks=2, forked=False, timeout=60, **environ)
+    else:
+        job = jobs("ending.py", how, ranks=2, timeout=60, **environ)
     assert job.code == 0, job.err
     assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
 
@@ -51,7 +54,9 @@ def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_h
 @pytest.mark.long
 @pytest.mark.parametrize("per_host", ["", "1"])
 def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
-    job = jobs.fresh("ending.py", "raises", ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    job = jobs.fresh(
+        "ending.py", "raises", ranks=2, forked=False, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host
+    )
     # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
     assert job.code != 0
     assert "this rank's own mistake" in job.err
@@ -111,7 +116,7 @@ def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
 
 @pytest.mark.long
 def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
-    job = jobs.fresh("ending.py", "is late", ranks=2, timeout=60)
+    job = jobs.fresh("ending.py", "is late", ranks=2, forked=False, timeout=60)
     assert (job.code, job.err) == (0, "")
 
 
@@ -272,7 +277,11 @@ def test_threads(jobs: Any) -> None:
 
 def test_another_library_than_the_launchers(jobs: Any) -> None:
     """A launcher that counts two ranks and a library that sees one do not belong together."""
-    program = "import ringleader.torch as hvd; hvd.init()"
+    program = (
+        "from ringleader.adapters.basics import begin_session\n"
+        "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
+        "begin_session(NumpyAdapter)"
+    )
     job = jobs.run([sys.executable, "-c", program], OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
     assert job.code == 1
     assert "the launcher started 2 ranks but Open MPI" in job.err
