@@ -54,9 +54,8 @@ def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_h
 @pytest.mark.long
 @pytest.mark.parametrize("per_host", ["", "1"])
 def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
-    job = jobs.fresh(
-        "ending.py", "raises", ranks=2, forked=False, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host
-    )
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
+    job = jobs.fresh("ending.py", "raises", ranks=2, forked=False, timeout=60, **environ)
     # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
     assert job.code != 0
     assert "this rank's own mistake" in job.err
@@ -280,7 +279,7 @@ def test_another_library_than_the_launchers(jobs: Any) -> None:
     program = (
         "from ringleader.adapters.basics import begin_session\n"
         "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
-        "begin_session(NumpyAdapter)"
+        "begin_session(NumpyAdapter, None, None)"
     )
     job = jobs.run([sys.executable, "-c", program], OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
     assert job.code == 1
