@@ -47,7 +47,7 @@ def oversubscribed(groups: Sequence[Path]) -> set[str]:
     [
         ([1.0, 1.0], [0, 1], None, "False"),  # each in its own container
         ([1.0, 1.0], [0, 1], 1.5, "True"),  # which share what is above them
-        # What follows from the numbers is tested in tests/unit/test_processors.py.
+        # What follows from the numbers is tested in tests/unit/test_usable_cores.py.
         pytest.param([1.0, 1.0], [0, 0], None, "True", marks=pytest.mark.long),
         pytest.param([2.0], [0, 0], None, "False", marks=pytest.mark.long),
         pytest.param([1.5], [0, 0], None, "True", marks=pytest.mark.long),
