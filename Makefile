@@ -110,7 +110,7 @@ needs: setup $(VENV)/.frameworks
 QUICK := unit types imports lint format
 TEST := collectives mpi ends unit ssh types kube lab processes report examples frameworks controller docs site \
 	imports lint format
-TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit \
+TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit long-properties \
 	long-keras long-proxies long-kube long-optimizer long-hosts long-collectives \
 	long-tensorflow long-images long-failures long-ends long-frameworks long-lab
 CAMPAIGNS := campaign-inputs campaign-faults campaign-elastic campaign-sharded campaign-two
@@ -167,6 +167,7 @@ RUN_long-ssh := $(PYTEST) $(LONG) $(PAIR) tests/ssh tests/report
 RUN_long-images := $(PYTEST) $(LONG) tests/images
 RUN_long-examples := $(PYTEST) $(LONG) tests/examples
 RUN_long-unit := $(PYTEST) $(LONG) tests/unit tests/docs
+RUN_long-properties := env HYPOTHESIS_PROFILE=many $(PYTEST) -n 2 -m "hypothesis and not process" tests/unit
 
 # Alone, and with twice the time that a quiet machine needs: who is named and what is left is judged here.
 RUN_campaign-inputs := $(BIN)/python tests/campaigns/bad_input.py --sample 150
