@@ -55,6 +55,8 @@ def serve(path: str, modules: "list[str]") -> None:
             command, streams = received(line)
             pid = os.fork()
             if not pid:
+                for one in (door, line, *(line for _pid, line in forked.values())):
+                    one.detach()  # what has this number later is the program's
                 become(command, streams, kept)
                 return
             for fd in streams:
@@ -112,8 +114,13 @@ def stand_in(path: str, argv: "list[str]") -> None:
         os.close(fd)  # a pipe ends with the program
     answers = line.makefile()
     pid = int(answers.readline())
+
+    def pass_on(number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
     for number in PASSED_ON:
-        signal.signal(number, lambda number, _frame: os.kill(pid, number))
+        signal.signal(number, pass_on)
     code = os.waitstatus_to_exitcode(int(answers.readline() or signal.SIGKILL))
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
