@@ -44,7 +44,7 @@ class ForkServer:
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests, which end it
         )
-        atexit.register(server.communicate)
+        atexit.register(lambda: server.communicate())
         assert server.stdout is not None and server.stdout.readline() == b"ready\n"
 
 

@@ -123,7 +123,8 @@ def stand_in(path: str, argv: "list[str]") -> None:
         signal.signal(number, pass_on)
     code = os.waitstatus_to_exitcode(int(answers.readline() or signal.SIGKILL))
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        with contextlib.suppress(OSError):  # of SIGKILL, which has no handler
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
 
