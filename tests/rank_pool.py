@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tests.fork_server import RANKS, clean_environment
+from tests.fork_server import OVER_TCP, RANKS, clean_environment
 
 MEMBER = Path(__file__).with_name("rank_pool_member.py")
 START_SECONDS = 120.0
@@ -195,6 +195,7 @@ class RankPools:
             f"OMPI_MCA_{part}_backing_directory": str(self.shared_memory)
             for part in ("btl_sm", "osc_sm", "osc_rdma")
         }
+        self.environ |= OVER_TCP
         # As the engine has it: a program that starts MPI itself must not make later ones print an error line.
         self.environ["OMPI_MCA_osc"] = "^ucx"
 
