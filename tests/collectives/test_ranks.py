@@ -92,10 +92,12 @@ def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
     """Under mpirun alone, where no launcher knows the code. ``starter`` initializes MPI."""
     (tmp_path / "script.py").write_text(
         ("from mpi4py import MPI\n" if starter == "mpi4py" else "")
-        + "import sys\nfrom pathlib import Path\nimport ringleader.torch as hvd\n"
-        "hvd.init()\nhvd.barrier()\nraised = Path(__file__).with_name('raised')\n"
+        + "import sys\nfrom pathlib import Path\n"
+        "from ringleader.adapters.basics import barrier, begin_session, rank\n"
+        "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
+        "begin_session(NumpyAdapter, None, None)\nbarrier()\nraised = Path(__file__).with_name('raised')\n"
         "def note(*_arguments):\n    raised.touch()\n"
-        "if hvd.rank() == 1:\n    sys.excepthook = note\n    raise RuntimeError\n"
+        "if rank() == 1:\n    sys.excepthook = note\n    raise RuntimeError\n"
         "import time\nwhile not raised.exists():\n    time.sleep(0.01)\n"
         f"{way}\n"
     )
