@@ -91,8 +91,7 @@ def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
 ) -> None:
     """Under mpirun alone, where no launcher knows the code. ``starter`` initializes MPI."""
     (tmp_path / "script.py").write_text(
-        ("from mpi4py import MPI\n" if starter == "mpi4py" else "")
-        + "import sys\nfrom pathlib import Path\n"
+        ("from mpi4py import MPI\n" if starter == "mpi4py" else "") + "import sys\nfrom pathlib import Path\n"
         "from ringleader.adapters.basics import barrier, begin_session, rank\n"
         "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
         "begin_session(NumpyAdapter, None, None)\nbarrier()\nraised = Path(__file__).with_name('raised')\n"
