@@ -10,6 +10,7 @@ read is named in ``missing``.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -73,6 +74,8 @@ class Connections:
                 return
             except OSError as error:  # ENOBUFS: more have ended at once than there is room for
                 self._fail(error)
+                if error.errno != errno.ENOBUFS:
+                    self.close()
                 return
             for message in _messages(data):
                 self._count(message, is_last=True)

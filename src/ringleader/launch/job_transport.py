@@ -8,9 +8,7 @@ variables that make libraries use a wire are in ``transport_settings``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields, replace
-from ipaddress import ip_address
 from typing import Any, Protocol
 
 from ringleader.dataclass_json import from_document
@@ -224,18 +222,11 @@ def tcp_connections(
 
 def _addresses(host: HostFacts, snapshots: Iterable[CounterSnapshot | None]) -> dict[str, str]:
     """Return a host's addresses, as its agent writes them, each with its interface; empty: unknown."""
-    found = {_as_told(address): "" for address in host.addresses}
+    found = dict.fromkeys(host.addresses, "")  # also where its agent is gone: those of IPv4
     for one in snapshots:
         for name, device in one.net_devices.items() if one is not None else ():
             found |= dict.fromkeys(device.addresses, name)
     return found
-
-
-def _as_told(address: str) -> str:
-    """Return IPv4 as it is, IPv6 in 32 hex digits."""
-    with suppress(ValueError, OSError):
-        return ip_address(address.partition("%")[0]).packed.hex() if ":" in address else address
-    return address
 
 
 def mpi_transport(mpi: Mpi, variables: Mapping[str, str]) -> MpiTransport:
