@@ -19,6 +19,7 @@ from ringleader.cli.output import JsonOptions, check_not_read, result_to
 from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
+from ringleader.launch.job_record import is_running
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import argument, flag, group, option, spellings_set
@@ -61,6 +62,8 @@ def predictions_of(runs: Sequence[AnyRun]) -> dict[int, PredictionCurve]:
     return {index: curve for index, curve in found.items() if curve.sizes}
 
 
+REST = 10.0
+"""Making the page of a job that runs takes at most an eleventh of a core."""
 DEFAULT = "runs"
 """Where commands keep their runs."""
 
@@ -92,7 +95,7 @@ def _tell(*texts: str) -> None:
 
 def source_of(given: Sequence[Path], path: str) -> Source | None:
     """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory of runs."""
-    is_of_runs = len(given) == 1 and given[0].is_dir() and not (given[0] / run_file.FILE).exists()
+    is_of_runs = len(given) == 1 and given[0].is_dir() and not run_file.file_in(given[0]).exists()
     if not path and is_of_runs:
         return Source(
             version=lambda: version_of(runs_in(given[0])), page=lambda follow: _index(given[0], follow)
@@ -104,13 +107,18 @@ def source_of(given: Sequence[Path], path: str) -> Source | None:
         shown = []
     if not shown:
         return None
-    return Source(version=lambda: version_of(shown), page=lambda follow: _page(shown, follow, back))
+    live = any(is_running(run_file.file_in(one)) for one in shown)
+    return Source(
+        version=lambda: version_of(shown),
+        page=lambda follow: _page(shown, follow, back),
+        rest=REST if live else 0.0,
+    )
 
 
 def runs_in(directory: Path) -> list[Path]:
     """Return the directories in it that hold a run, the one written last first."""
     try:
-        found = [one for one in directory.iterdir() if (one / run_file.FILE).is_file()]
+        found = [one for one in directory.iterdir() if one.is_dir() and run_file.file_in(one).is_file()]
     except OSError:
         return []
     return sorted(found, key=lambda one: (_stamp(one), one.name), reverse=True)
@@ -118,9 +126,8 @@ def runs_in(directory: Path) -> list[Path]:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     """Return what changes with a run's file: (time of the last change, length, inode); zeros: it is gone."""
-    file = path / run_file.FILE if path.is_dir() else path
     try:
-        status = file.stat()
+        status = run_file.file_in(path).stat()
     except OSError:
         return (0, 0, 0)
     return (status.st_mtime_ns, status.st_size, status.st_ino)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ringleader.launch.elastic_history import Event
 from ringleader.measurements.elastic import ElasticRun
 from ringleader.report.number_format import NONE, plural, seconds
-from ringleader.report.summary import Summary, facts, run_document, table_of
+from ringleader.report.summary import Summary, Table, facts, run_document, table_of
 
 
 def summary(run: ElasticRun) -> Summary:
@@ -22,10 +23,30 @@ def summary(run: ElasticRun) -> Summary:
         headline += f"it continued with other ranks {often}, and did not train for {lost} meanwhile."
     else:
         headline += "its ranks never changed."
-    events = table_of(
+    return Summary(
+        name=run.name,
+        kind="Elastic job",
+        headline=headline,
+        tiles=(
+            (str(run.generations), "generations"),
+            (str(run.ranks_started), "ranks started"),
+            (lost, "without training"),
+        ),
+        tables=(events_table(run.events),),
+        facts=facts(run.context),
+    )
+
+
+def events_table(events: Sequence[Event]) -> Table:
+    """Return the events of a job, elastic or not."""
+
+    def is_reset(event: Event) -> bool:
+        return event.kind == "generation" and event.generation > 1
+
+    return table_of(
         "events",
         "What happened",
-        run.events,
+        events,
         (
             ("at", lambda event: f"{event.at:.2f} s"),
             (
@@ -38,24 +59,13 @@ def summary(run: ElasticRun) -> Summary:
             ),
             ("who", lambda event: event.who),
             ("why", lambda event: event.why or NONE),
-            ("without training", lambda event: seconds(event.seconds) if event in again else NONE),
-            ("from commit", lambda event: str(event.commit or "the beginning") if event in again else NONE),
+            ("without training", lambda event: seconds(event.seconds) if is_reset(event) else NONE),
+            ("from commit", lambda event: str(event.commit or "the beginning") if is_reset(event) else NONE),
         ),
-        note="Seconds from the start of the job. Steps since the commit were made again.",
-        keep=6,
+        note="Seconds from the start of the job."
+        + (" Steps since the commit were made again." if any(map(is_reset, events)) else ""),
+        keep=4,
         is_prose=True,
-    )
-    return Summary(
-        name=run.name,
-        kind="Elastic job",
-        headline=headline,
-        tiles=(
-            (str(run.generations), "generations"),
-            (str(run.ranks_started), "ranks started"),
-            (lost, "without training"),
-        ),
-        tables=(events,),
-        facts=facts(run.context),
     )
 
 

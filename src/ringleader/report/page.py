@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs nothing else: no network, no script. `page_server` shows it as it changes.
+"""Runs as one HTML page that needs nothing else; its script sorts tables. `page_server` serves it, live.
 
 Needs jinja2 and matplotlib: the extra ``ringleader[report]``.
 """

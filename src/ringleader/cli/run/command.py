@@ -266,6 +266,10 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     if options.show_ranks and job.np is not None and max(options.show_ranks) >= job.np:
         beyond = min(rank for rank in options.show_ranks if rank >= job.np)
         faults.add("--show-ranks", f"there is no rank {beyond}", f"the last one is {job.np - 1}")
+    if job.report is not None:
+        from ringleader.launch.job_record import check_directory  # few jobs need it
+
+        faults.found += check_directory(job.report)
     changes = elastic_options(
         elastic,
         np=job.np,
@@ -335,14 +339,24 @@ def run_job(
         label=label,
         transport=label is None,
     )
+    recording = None
     try:
-        outcome = launch(
-            job, environ=environ, listener=listener, stdin=descriptor(sys.stdin), standby=standby
-        )
-    except RingleaderError:
+        if job.report is not None:
+            from ringleader.cli.run.recording import Recording  # few jobs need it
+
+            recording = Recording(job, job.report, listener)
+        record = None if recording is None else recording.record
+        stdin = descriptor(sys.stdin)
+        outcome = launch(job, environ=environ, listener=listener, stdin=stdin, standby=standby, record=record)
+    except RingleaderError as error:
+        standby.close()
+        if recording is not None:
+            recording.failed(error)
         listener.finish(None)
         raise
     outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
+    if recording is not None:
+        recording.ended(outcome)
     listener.finish(outcome)
     return outcome
 
