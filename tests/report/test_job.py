@@ -128,8 +128,8 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
     assert set(references(reader)) <= set(reader.ids)
     text = "".join(reader.text)
     for title in ("Rate", "Time of a step", "Steps of each rank", "Waiting of each rank", "Bytes per second",
-                  "GPU utilization", "GPU power", "GPU clock", "GPU memory in use", "Where the wall clock went",
-                  "Ranks", "Interfaces and ports", "To measure this again"):  # fmt: skip
+                  "GPU utilization", "GPU power", "GPU clock", "GPU memory in use",
+                  "Where the wall clock went", "Ranks", "Interfaces and ports", "To measure this again"):  # fmt: skip
         assert title in text, title
     assert not re.search(r"https?:", page)
 
@@ -157,7 +157,7 @@ def test_series_have_the_rate_and_the_bytes_of_each_second(tmp_path: Path) -> No
     found = {(one.name, *(value for _name, value in one.labels)): one.points for one in series(run)}
     rates = [value for _at, value in found[("ringleader_rate",)]]
     assert rates[5:-1] == [pytest.approx(256.0)] * len(rates[5:-1])
-    port = found["ringleader_sent_bytes_per_second", "h2", "mlx5_0/1"]
+    port = found["ringleader_port_sent_bytes_per_second", "h2", "mlx5_0/1"]
     assert [value for _at, value in port] == [pytest.approx(8e8)] * len(port)
     assert found[("ringleader_goodput_ratio",)] == ((40.0, pytest.approx(0.95)),)
     assert {value for _at, value in found["ringleader_rank_step_seconds", "1", "h2"][1:]} == {

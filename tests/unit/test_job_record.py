@@ -184,7 +184,7 @@ def test_a_directory_that_has_a_record_keeps_it(tmp_path: Path) -> None:
     Story(tmp_path / "new" / "one").record.close()
     assert "is there already" in str(check_directory(str(tmp_path / "new" / "one"))[0])
     assert check_directory(str(tmp_path / "two")) == []
-    with pytest.raises(RequestError, match="is there already.*name another"):
+    with pytest.raises(RequestError, match=r"is there already.*name another"):
         JobRecord(str(tmp_path / "new" / "one"), warn=print)
 
 

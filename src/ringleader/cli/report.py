@@ -20,11 +20,13 @@ from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.launch.job_record import is_running
+from ringleader.measurements.job import JobRun
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import argument, flag, group, option, spellings_set
 from ringleader.predict.speedup_curve import speedup_curve
 from ringleader.report.compare import compare, incomparable
+from ringleader.report.exports import EXPORTS, Export
 from ringleader.report.number_format import plural
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
@@ -167,7 +169,10 @@ class ReportOptions:
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
     format: str | None = option(
-        "How to print it. [default: table]", choices=("table", "markdown", "html"), old_choices=("json",)
+        "How to print it. Of a run recorded by `run --report` also for other programs: a trace for Perfetto, "
+        "Prometheus' text, OTLP in JSON, or a directory (-o) of TensorBoard or MLflow. [default: table]",
+        choices=("table", "markdown", "html", *EXPORTS),
+        old_choices=("json",),
     )
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
@@ -217,6 +222,8 @@ def command(options: ReportOptions) -> int:
         after, before = read_runs([*options.runs, options.against])
         return _compared(before, after, options)
     runs = read_runs(options.runs)
+    if (export := EXPORTS.get(options.format or "")) is not None:
+        return _export(runs[0], export, options)
     if len(runs) == 2 and not incomparable(*runs):
         return _compared(runs[0], runs[1], options)
 
@@ -224,6 +231,20 @@ def command(options: ReportOptions) -> int:
         return render(*runs, predictions=predictions_of(runs)) if form == "html" else runs_text(runs, form)
 
     _write(options, rendered)
+    return 0
+
+
+def _export(run: AnyRun, export: Export, options: ReportOptions) -> int:
+    """Write a recorded run for another program. RequestError for a run of another kind."""
+    if not isinstance(run, JobRun):
+        what = f"holds a {run.kind} run; --format {options.format} is for runs that `run --report` recorded"
+        raise RequestError(what, where=options.runs[0])
+    if export.text is not None:
+        text = export.text
+        _write(options, lambda form: text(run) if form == options.format else runs_text([run], form))
+    elif export.write is not None:
+        with shown_while("writing the run"):
+            export.write(run, Path(options.output or ""))
     return 0
 
 
@@ -247,9 +268,20 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
             yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")
     elif options.allow_missing and all(fault.where != "--fail-below" for fault in options.faults):
         yield Fault(where="--allow-missing", what="counts with --fail-below only")
-    yield from unwritable("-o", options.output)
+    yield from _faults_of_output(options)
     if options.replace and options.output is None:
         yield Fault(where="--replace", what="counts with -o only")
+
+
+def _faults_of_output(options: ReportOptions) -> Iterator[Fault]:
+    """Yield what is wrong with the form and the place of the output."""
+    export = EXPORTS.get(options.format or "")
+    if export is None or export.write is None:
+        yield from unwritable("-o", options.output)
+    elif options.output is None:
+        yield Fault(where=f"--format {options.format}", what="writes a directory", hint="name it with -o")
+    if export is not None and (options.against is not None or len(options.runs) > 1):
+        yield Fault(where=f"--format {options.format}", what="writes one run, and compares nothing")
 
 
 def _inputs(options: ReportOptions) -> list[str]:

@@ -125,8 +125,10 @@ def _of_hosts(run: JobRun, width: float) -> Iterator[Series]:
                 ]
                 for place, way in enumerate(("received", "sent")):
                     yield Series(
-                        name=f"ringleader_{way}_bytes_per_second",
-                        about=f"bytes {way} by an interface or a port",
+                        name=f"ringleader_{kind}_{way}_bytes_per_second",
+                        about=f"bytes {way} by an {kind}"
+                        if kind == "interface"
+                        else f"bytes {way} by a port",
                         labels=(("host", host), (kind, name)),
                         points=tuple(_growth([(at, both[place]) for at, both in known])),
                     )
@@ -283,7 +285,8 @@ def _devices(run: JobRun) -> Iterator[Table]:
     gpus: dict[tuple[str, str], dict[str, Series]] = defaultdict(dict)
     for one in _of_hosts(run, 0.0):
         (_, host), (kind, device) = one.labels
-        (gpus if kind == "gpu" else found)[host, device][one.name.removeprefix("ringleader_")] = one
+        name = one.name.removeprefix("ringleader_").removeprefix(f"{kind}_")
+        (gpus if kind == "gpu" else found)[host, device][name] = one
 
     counts: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
     for sample in run.samples:
@@ -313,7 +316,7 @@ def _devices(run: JobRun) -> Iterator[Table]:
 
     def mean(name: str, scale: float, form: str) -> Any:
         def cell(one: tuple[tuple[str, str], dict[str, Series]]) -> str:
-            if (known := one[1].get(f"gpu_{name}")) is None:
+            if (known := one[1].get(name)) is None:
                 return NONE
             return form.format(scale * sum(value for _at, value in known.points) / len(known.points))
 

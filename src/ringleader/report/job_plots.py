@@ -50,7 +50,7 @@ def plots(run: JobRun) -> Iterator[Plot]:
         caption = "Part of each step in which a rank waits for the others. The rank that waits least is slow."
         yield _heat(run, ranks, width, "rank-waits", "Waiting of each rank", labels, caption,
                     lambda value: sum(value < edge for edge in WAITS), percent)  # fmt: skip
-    devices = [*found.get("received_bytes_per_second", ()), *found.get("sent_bytes_per_second", ())]
+    devices = [one for name, some in found.items() if name.endswith("_bytes_per_second") for one in some]
     if busy := [one for one in devices if any(value for _at, value in one.points)]:
         carried: dict[Any, float] = {}
         for one in busy:

@@ -16,8 +16,8 @@ from ringleader.agents.usable_cores import usable_cpus
 from ringleader.bench import run_file
 from ringleader.bench.scale.measurement import ScaleRequest
 from ringleader.bench.scale.sizes import host_words, hosts_for
-from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.kept_words import kept_words, set_values, words_of
+from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.scale.options import ScaleOptions, make_request, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
