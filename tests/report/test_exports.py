@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.report.conftest import Call
 from tests.report.recorded import trained
-from tests.report.test_command import Call, call  # noqa: F401
 
 from ringleader.measurements.job import JobRun
 from ringleader.report import exports
-from ringleader.report.exports import EXPORTS
 
 LAUNCH = 1767323045.0
 """The date of the run in Unix time."""
@@ -51,7 +50,7 @@ def test_prometheus_reads_its_text(recorded: JobRun) -> None:
     found = {one.name: one for one in parser.text_string_to_metric_families(text)}
     (rate,) = found["ringleader_rate"].samples
     assert (rate.labels, rate.value) == ({"run": "run-1"}, pytest.approx(256.0))
-    bytes_sent = found["ringleader_port_sent_bytes_per_second"]
+    bytes_sent = found["ringleader_sent_bytes_per_second"]
     assert {one.labels["host"] for one in bytes_sent.samples} == {"h1", "h2"}
     assert found["ringleader_goodput_ratio"].samples[0].value == pytest.approx(0.95)
 
@@ -102,7 +101,7 @@ def test_mlflow_reads_its_store(recorded: JobRun, tmp_path: Path) -> None:
     assert runs[0].data.params["ranks"] == "2" and runs[0].info.status == "FINISHED"
     history = client.get_metric_history(runs[0].info.run_id, "rate")
     assert history[5].value == pytest.approx(256.0)
-    assert "port_sent_bytes_per_second/h1/mlx5_0_1" in runs[0].data.metrics
+    assert "sent_bytes_per_second/h1/mlx5_0_1" in runs[0].data.metrics
 
 
 MISSING = """
@@ -114,7 +113,7 @@ main(["report", sys.argv[1], "--format", sys.argv[2], "-o", sys.argv[3]])
 """
 
 
-@pytest.mark.parametrize("form", [form for form in EXPORTS if form != "trace"])
+@pytest.mark.parametrize("form", ["prometheus", "opentelemetry", "tensorboard", "mlflow"])
 def test_a_missing_library_is_named_with_its_command(recorded: JobRun, tmp_path: Path, form: str) -> None:
     words = (str(tmp_path / "run-1"), form, str(tmp_path / "out"))
     done = subprocess.run([sys.executable, "-c", MISSING, *words], capture_output=True, text=True, timeout=60)
@@ -136,7 +135,7 @@ def test_what_cannot_be_exported(
     tmp_path: Path,
     run: Any,
     line: str,
-    said: str,  # noqa: F811
+    said: str,
 ) -> None:
     from ringleader.bench import run_file
 
@@ -145,6 +144,6 @@ def test_what_cannot_be_exported(
     assert (code, out) == (2, "") and all(part in err for part in said.split("|")), err
 
 
-def test_the_command_writes_a_file(call: Call, recorded: JobRun, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_writes_a_file(call: Call, recorded: JobRun, tmp_path: Path) -> None:
     assert call("report run-1 --format trace -o trace.json") == (0, "", "")
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

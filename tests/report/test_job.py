@@ -129,7 +129,8 @@ def test_the_page_of_a_run(tmp_path: Path) -> None:
     text = "".join(reader.text)
     for title in ("Rate", "Time of a step", "Steps of each rank", "Waiting of each rank", "Bytes per second",
                   "GPU utilization", "GPU power", "GPU clock", "GPU memory in use",
-                  "Where the wall clock went", "Ranks", "Interfaces and ports", "To measure this again"):  # fmt: skip
+                  "Where the wall clock went", "Ranks", "Interfaces, ports and GPUs",
+                  "To measure this again"):  # fmt: skip
         assert title in text, title
     assert not re.search(r"https?:", page)
 
@@ -154,15 +155,14 @@ def test_a_run_that_nobody_ended_says_so(tmp_path: Path) -> None:
 
 def test_series_have_the_rate_and_the_bytes_of_each_second(tmp_path: Path) -> None:
     run = trained(tmp_path)
-    found = {(one.name, *(value for _name, value in one.labels)): one.points for one in series(run)}
-    rates = [value for _at, value in found[("ringleader_rate",)]]
+    found = {(one.name, *one.labels.values()): one.points for one in series(run)}
+    rates = [value for _at, value in found[("rate",)]]
     assert rates[5:-1] == [pytest.approx(256.0)] * len(rates[5:-1])
-    port = found["ringleader_port_sent_bytes_per_second", "h2", "mlx5_0/1"]
+    port = found["sent_bytes_per_second", "h2", "mlx5_0/1"]
     assert [value for _at, value in port] == [pytest.approx(8e8)] * len(port)
-    assert found[("ringleader_goodput_ratio",)] == ((40.0, pytest.approx(0.95)),)
-    assert {value for _at, value in found["ringleader_rank_step_seconds", "1", "h2"][1:]} == {
-        pytest.approx(0.25)
-    }
+    assert found[("goodput_ratio",)] == ((40.0, pytest.approx(0.95)),)
+    steps = found["rank_step_seconds", "1", "h2"]
+    assert {value for _at, value in steps[1:]} == {pytest.approx(0.25)}
 
 
 def test_two_runs_are_compared_by_their_stretches(tmp_path: Path) -> None:

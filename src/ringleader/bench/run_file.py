@@ -3,8 +3,8 @@
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
 like any other, with what was measured until then. Its ``kind`` is what it holds: ``scaling`` (also where
 it is missing), ``point-to-point``, ``collective`` or ``training``.
-The outcome of an elastic job (``run --json-file``) is read as a run of the kind ``elastic``, the record of a
-job (``run --report``) as one of the kind ``job``.
+The record of a job (``run --report``) is a run of the kind ``job``; so is the outcome of an elastic job
+(``run --json-file``), of which only the events are known.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Any
 from ringleader.dataclass_json import decoded
 from ringleader.errors import Fault, RequestError
 from ringleader.launch import job_record
-from ringleader.measurements.elastic import ElasticRun
 from ringleader.measurements.job import JobRun, run_of
 from ringleader.measurements.run_kinds import KINDS, AnyRun
 from ringleader.scaling import Run
 from ringleader.text_files import json_document, read_text
 
 FILE = "run.json"
+MOST_RANKS = 1 << 20
+"""Of a job; a file of somebody else's may say anything."""
 
 
 def file_in(path: Path) -> Path:
@@ -130,17 +131,22 @@ def elastic_document(document: object, name: str) -> object:
     history = document.get("elastic")
     if not isinstance(history, dict):
         return document
-    known = {one: document[one] for one in ("exit_code", "reason", "seconds") if one in document}
+    events = history.get("events")
+    known = [one for one in events if isinstance(one, dict)] if isinstance(events, list) else []
+    begun = [one for one in known if one.get("kind") == "generation" and one.get("size") in range(MOST_RANKS)]
     about = {name: document[name] for name in ("command", "hosts", "ringleader") if name in document}
     if isinstance(mpi := document.get("mpi"), dict):
         about["mpi"] = f"{mpi.get('family', '')} {mpi.get('version', '')}"
+    ended = {one: document[one] for one in ("exit_code", "reason") if one in document}
     return {
-        **history,
-        "kind": ElasticRun.kind,
+        "kind": JobRun.kind,
         "schema": document.get("format"),
         "name": name,
         "context": about,
-        **known,
+        "again": [],
+        "starts": [{"at": one.get("at"), "hosts": [""] * one["size"]} for one in begun],
+        "events": events,
+        "ended": {"at": document.get("seconds"), "context": about, **ended},
     }
 
 

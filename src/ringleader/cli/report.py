@@ -26,7 +26,7 @@ from ringleader.measurements.run_kinds import AnyRun
 from ringleader.option_fields import argument, flag, group, option, spellings_set
 from ringleader.predict.speedup_curve import speedup_curve
 from ringleader.report.compare import compare, incomparable
-from ringleader.report.exports import EXPORTS, Export
+from ringleader.report.exports import DIRECTORIES, TEXTS
 from ringleader.report.number_format import plural
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
@@ -171,7 +171,7 @@ class ReportOptions:
     format: str | None = option(
         "How to print it. Of a run recorded by `run --report` also for other programs: a trace for Perfetto, "
         "Prometheus' text, OTLP in JSON, or a directory (-o) of TensorBoard or MLflow. [default: table]",
-        choices=("table", "markdown", "html", *EXPORTS),
+        choices=("table", "markdown", "html", *TEXTS, *DIRECTORIES),
         old_choices=("json",),
     )
     json: JsonOptions = group(JsonOptions)
@@ -222,8 +222,8 @@ def command(options: ReportOptions) -> int:
         after, before = read_runs([*options.runs, options.against])
         return _compared(before, after, options)
     runs = read_runs(options.runs)
-    if (export := EXPORTS.get(options.format or "")) is not None:
-        return _export(runs[0], export, options)
+    if options.format in (*TEXTS, *DIRECTORIES):
+        return _export(runs[0], options.format, options)
     if len(runs) == 2 and not incomparable(*runs):
         return _compared(runs[0], runs[1], options)
 
@@ -234,17 +234,16 @@ def command(options: ReportOptions) -> int:
     return 0
 
 
-def _export(run: AnyRun, export: Export, options: ReportOptions) -> int:
+def _export(run: AnyRun, form: str, options: ReportOptions) -> int:
     """Write a recorded run for another program. RequestError for a run of another kind."""
     if not isinstance(run, JobRun):
-        what = f"holds a {run.kind} run; --format {options.format} is for runs that `run --report` recorded"
+        what = f"holds a {run.kind} run; --format {form} is for runs that `run --report` recorded"
         raise RequestError(what, where=options.runs[0])
-    if export.text is not None:
-        text = export.text
-        _write(options, lambda form: text(run) if form == options.format else runs_text([run], form))
-    elif export.write is not None:
+    if form in DIRECTORIES:
         with shown_while("writing the run"):
-            export.write(run, Path(options.output or ""))
+            DIRECTORIES[form](run, Path(options.output or ""))
+    else:
+        _write(options, lambda wanted: TEXTS[form](run) if wanted == form else runs_text([run], wanted))
     return 0
 
 
@@ -275,13 +274,13 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
 
 def _faults_of_output(options: ReportOptions) -> Iterator[Fault]:
     """Yield what is wrong with the form and the place of the output."""
-    export = EXPORTS.get(options.format or "")
-    if export is None or export.write is None:
+    where = f"--format {options.format}"
+    if options.format not in DIRECTORIES:
         yield from unwritable("-o", options.output)
     elif options.output is None:
-        yield Fault(where=f"--format {options.format}", what="writes a directory", hint="name it with -o")
-    if export is not None and (options.against is not None or len(options.runs) > 1):
-        yield Fault(where=f"--format {options.format}", what="writes one run, and compares nothing")
+        yield Fault(where=where, what="writes a directory", hint="name it with -o")
+    if options.format in (*TEXTS, *DIRECTORIES) and (options.against is not None or len(options.runs) > 1):
+        yield Fault(where=where, what="writes one run, and compares nothing")
 
 
 def _inputs(options: ReportOptions) -> list[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.dataclass_json import bounded, decoded, document
-from ringleader.errors import Fault, RefusedError, RequestError
+from ringleader.errors import RefusedError, RequestError
 from ringleader.launch.elastic_history import TIME, Event
 from ringleader.metrics import number_in
 from ringleader.value_class import dataclass
@@ -296,10 +296,3 @@ def is_running(path: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def check_directory(directory: str) -> list[Fault]:
-    """Return why a record cannot be begun in a directory, before anything is started."""
-    path = Path(directory, FILE)
-    fault = Fault(where="--report", what=f"{path} is there already", hint="name another directory")
-    return [fault] if path.exists() else []

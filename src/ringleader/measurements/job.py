@@ -32,6 +32,7 @@ from ringleader.scaling import Context, StoredRun
 PAUSE_SECONDS = 1.0
 """What steps of a line take beyond twice their median time is a pause, from this length on."""
 MOST_FAULTS = 20
+_COLUMNS = ("steps", "seconds", "samples", "spent", "exchange", "waiting")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +93,11 @@ class JobRun(StoredRun):
     faults: tuple[str, ...] = ()
     """What of the record could not be read."""
     schema: int = 1
+
+    def unlike(self, other: StoredRun) -> str:
+        """See `StoredRun`."""
+        silent = [one.name for one in (self, other) if not one.measured]
+        return f"no step was reported in {silent[0]}" if silent else super().unlike(other)
 
     @property
     def failure(self) -> str:  # type: ignore[override]
@@ -225,6 +231,17 @@ def times_of(lines: Iterable[Steps]) -> Counter[float]:
             for steps, seconds in zip(line.steps, line.seconds, strict=False):
                 if steps > 0 and seconds > 0:
                     found[seconds / steps] += int(steps)
+    return found
+
+
+def sums_of(lines: Iterable[Steps]) -> dict[int, dict[str, float]]:
+    """Return what each rank did in some lines: rank → column → sum."""
+    found: dict[int, dict[str, float]] = {}
+    for line in lines:
+        for name in _COLUMNS:
+            for rank, value in zip(line.ranks, getattr(line, name) or (0.0,) * len(line.ranks), strict=False):
+                own = found.setdefault(rank, dict.fromkeys(_COLUMNS, 0.0))
+                own[name] += value
     return found
 
 

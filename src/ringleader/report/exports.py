@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,29 +19,10 @@ from typing import Any
 from ringleader import __version__
 from ringleader.errors import RefusedError
 from ringleader.measurements.job import JobRun
-from ringleader.report.job import Series, series
+from ringleader.report.job import NUMBERS, Series, series
 
 MOST_METRICS = 1000
 """Values that MLflow takes at once."""
-_UNITS = {
-    "_bytes_per_second": "By/s",
-    "_bytes": "By",
-    "_seconds": "s",
-    "_ratio": "1",
-    "_watts": "W",
-    "_hertz": "Hz",
-}
-"""End of a series' name → its unit (UCUM), as OpenTelemetry has it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """One form."""
-
-    text: Callable[[JobRun], str] | None = None
-    """Returns what a file of it holds; ``None``: it is a directory."""
-    write: Callable[[JobRun, Path], None] | None = None
-    """Writes it into a directory."""
 
 
 @contextmanager
@@ -65,46 +46,39 @@ def _began(run: JobRun) -> float:
 
 def _tag(one: Series) -> str:
     """``rank_step_seconds/3/h1``: a name for programs without labels."""
-    parts = [one.name.removeprefix("ringleader_"), *(value for _name, value in one.labels if value)]
+    parts = [one.name, *filter(None, one.labels.values())]
     return "/".join(re.sub(r"[^\w. :-]", "_", part) for part in parts)
 
 
 def trace(run: JobRun) -> str:
     """Return a Chrome trace (JSON), which Perfetto opens: steps of each rank, events, series as counters."""
-    hosts: dict[str, int] = {}
     found: list[dict[str, Any]] = []
-    ends: dict[int, float] = {}
+    hosts = ["job", *dict.fromkeys(host for life in run.starts for host in life.hosts)]
 
-    def process(host: str) -> int:
-        if host not in hosts:
-            hosts[host] = len(hosts) + 1
-            args = {"name": host or "job"}
-            found.append({"ph": "M", "name": "process_name", "pid": hosts[host], "tid": 0, "args": args})
-        return hosts[host]
+    def add(kind: str, name: str, at: float, host: str = "job", rank: int = 0, **more: Any) -> None:
+        pid = hosts.index(host) if host in hosts else 0
+        found.append({"ph": kind, "name": name, "pid": pid, "tid": rank, "ts": 1e6 * at, **more})
 
+    for host in hosts:
+        add("M", "process_name", 0.0, host, args={"name": host})
+    ends: dict[int, float] = defaultdict(float)
     for life, lines in run.lives:
+        for rank, host in enumerate(life.hosts):
+            add("M", "thread_name", 0.0, host, rank, args={"name": f"rank {rank}"})
         for line in lines:
             for rank, steps, seconds in zip(line.ranks, line.steps, line.seconds, strict=False):
-                begin = max(ends.get(rank, 0.0), line.at - seconds)
+                begin = max(ends[rank], line.at - seconds)
                 ends[rank] = line.at
-                host = life.hosts[rank] if rank < len(life.hosts) else ""
-                place = {"pid": process(host), "tid": rank, "ts": 1e6 * begin, "dur": 1e6 * (line.at - begin)}
-                args = {"steps": steps, "mean step (ms)": 1e3 * seconds / steps if steps else None}
-                if seconds > 0:
-                    found.append({"ph": "X", "name": f"{steps:g} steps", **place, "args": args})
-    for rank, host in {(rank, host) for life, _ in run.lives for rank, host in enumerate(life.hosts)}:
-        names = {"pid": process(host), "tid": rank, "args": {"name": f"rank {rank}"}}
-        found.append({"ph": "M", "name": "thread_name", **names})
+                if seconds > 0 and rank < len(life.hosts):
+                    args = {"steps": steps, "mean step (ms)": 1e3 * seconds / max(1, steps)}
+                    dur = 1e6 * (line.at - begin)
+                    add("X", f"{steps:g} steps", begin, life.hosts[rank], rank, dur=dur, args=args)
     for event in run.events:
-        args = {"who": event.who, "why": event.why}
-        place = {"pid": process(""), "tid": 0, "ts": 1e6 * event.at}
-        found.append({"ph": "i", "s": "g", "name": event.kind, **place, "args": args})
+        add("i", event.kind, event.at, s="g", args={"who": event.who, "why": event.why})
     for one in series(run):
-        labels = dict(one.labels)
-        name = " ".join([one.name.removeprefix("ringleader_"), *(v for k, v in one.labels if k != "host")])
-        for at, value in () if "rank" in labels else one.points:
-            place = {"pid": process(labels.get("host", "")), "tid": 0, "ts": 1e6 * at}
-            found.append({"ph": "C", "name": name, **place, "args": {"value": value}})
+        name = " ".join([one.name, *(text for label, text in one.labels.items() if label != "host")])
+        for at, value in () if "rank" in one.labels else one.points:
+            add("C", name, at, one.labels.get("host", "job"), args={"value": value})
     return json.dumps({"traceEvents": found, "displayTimeUnit": "ms"}, separators=(",", ":")) + "\n"
 
 
@@ -116,11 +90,10 @@ def prometheus(run: JobRun) -> str:
     registry = CollectorRegistry()
     known: dict[str, Any] = {}
     for one in series(run):
-        if not one.points:
-            continue
-        labels = {"run": run.name, **dict(one.labels)}
+        labels = {"run": run.name, **one.labels}
         if one.name not in known:
-            known[one.name] = Gauge(one.name, one.about, list(labels), registry=registry)
+            name, about = f"ringleader_{one.name}", NUMBERS[one.name].about
+            known[one.name] = Gauge(name, about, list(labels), registry=registry)
         known[one.name].labels(**labels).set(one.points[-1][1])
     return bytes(generate_latest(registry)).decode()
 
@@ -135,35 +108,24 @@ def opentelemetry(run: JobRun) -> str:
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     began = _began(run)
-    points: dict[str, list[Any]] = {}
-    first: dict[str, Series] = {}
+    points: dict[str, list[Any]] = defaultdict(list)
     for one in series(run):
-        first.setdefault(one.name, one)
-        points.setdefault(one.name, []).extend(
-            export.NumberDataPoint(
-                attributes=dict(one.labels),
-                start_time_unix_nano=round(1e9 * began),
-                time_unix_nano=round(1e9 * (began + at)),
-                value=value,
-            )
+        points[one.name] += [
+            export.NumberDataPoint(one.labels, round(1e9 * began), round(1e9 * (began + at)), value)
             for at, value in one.points
-        )
+        ]
     metrics = [
         export.Metric(
-            name=name.replace("_", ".", 1),
-            description=first[name].about,
-            unit=next((unit for end, unit in _UNITS.items() if name.endswith(end)), f"{{{run.unit}}}/s"),
+            name=f"ringleader.{name}",
+            description=NUMBERS[name].about,
+            unit=NUMBERS[name].unit or f"{{{run.unit}}}/s",
             data=export.Gauge(data_points=some),
         )
         for name, some in points.items()
     ]
-    scope = export.ScopeMetrics(
-        scope=InstrumentationScope("ringleader", __version__), metrics=metrics, schema_url=""
-    )
+    scope = export.ScopeMetrics(InstrumentationScope("ringleader", __version__), metrics, "")
     resource = Resource({"service.name": "ringleader", "service.instance.id": run.name})
-    data = export.MetricsData(
-        resource_metrics=[export.ResourceMetrics(resource=resource, scope_metrics=[scope], schema_url="")]
-    )
+    data = export.MetricsData([export.ResourceMetrics(resource, [scope], "")])
     return str(MessageToJson(encode_metrics(data), indent=None, use_integers_for_enums=True)) + "\n"
 
 
@@ -193,20 +155,9 @@ def mlflow(run: JobRun, directory: Path) -> None:
     experiment = client.get_experiment_by_name("ringleader")
     found = client.create_experiment("ringleader") if experiment is None else experiment.experiment_id
     stored = client.create_run(found, start_time=round(1e3 * began), run_name=run.name).info.run_id
-    context = run.context
-    known = {
-        "command": " ".join(context.command),
-        "ranks": run.ranks,
-        "hosts": ",".join(host.name for host in context.hosts),
-        "python": context.python,
-        "torch": context.torch,
-        "mpi": context.mpi,
-        "ringleader": context.ringleader,
-        "transport": context.transport,
-    }
+    known = {"command": " ".join(run.context.command), "ranks": run.ranks, "transport": run.context.transport}
     for name, text in known.items():
-        if text:
-            client.log_param(stored, name, str(text)[:500])
+        client.log_param(stored, name, str(text)[:500])
     metrics = [
         Metric(_tag(one), value, round(1e3 * (began + at)), round(at))
         for one in series(run)
@@ -218,11 +169,10 @@ def mlflow(run: JobRun, directory: Path) -> None:
     client.set_terminated(stored, status, round(1e3 * (began + run.seconds)))
 
 
-EXPORTS: Mapping[str, Export] = {
-    "trace": Export(text=trace),
-    "prometheus": Export(text=prometheus),
-    "opentelemetry": Export(text=opentelemetry),
-    "tensorboard": Export(write=tensorboard),
-    "mlflow": Export(write=mlflow),
+TEXTS: Mapping[str, Callable[[JobRun], str]] = {
+    "trace": trace,
+    "prometheus": prometheus,
+    "opentelemetry": opentelemetry,
 }
-"""Value of ``--format`` → what it writes."""
+DIRECTORIES: Mapping[str, Callable[[JobRun, Path], None]] = {"tensorboard": tensorboard, "mlflow": mlflow}
+"""Values of ``--format`` → what writes a file, or into a directory."""

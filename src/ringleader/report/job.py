@@ -1,22 +1,22 @@
 """A recorded run of a job: sentences, tables, and its numbers as series over time. `job_plots` draws them.
 
-`exports` writes the series for other programs. Of the history of an elastic job without a record: `elastic`.
+`exports` writes the series for other programs.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from ringleader.fabric.byte_size import byte_size
+from ringleader.dataclass_json import document as document_of
 from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.rate_text import byte_rate
-from ringleader.measurements.job import JobRun, quantile, times_of
-from ringleader.report.elastic import events_table
+from ringleader.launch.elastic_history import Event
+from ringleader.measurements.job import JobRun, quantile, sums_of, times_of
 from ringleader.report.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import (
     AGAIN,
@@ -48,112 +48,119 @@ UNKNOWN_STEPS = (
 )
 
 
+class Number(NamedTuple):
+    """What the series of one name are about."""
+
+    about: str
+    unit: str
+    """As UCUM has it; of a rate it is what the job counts."""
+    text: Callable[[float], str]
+
+
+NUMBERS: Mapping[str, Number] = {
+    "rate": Number("samples or steps per second of the job", "", thousands),
+    "step_seconds": Number("time of a step, over all ranks", "s", seconds),
+    "rank_step_seconds": Number("mean time of a rank's step", "s", seconds),
+    "rank_exchange_ratio": Number("part of a rank's step in exchange", "1", percent),
+    "rank_waiting_ratio": Number("part of a rank's step in waiting", "1", percent),
+    "received_bytes_per_second": Number("received by an interface or a port", "By/s", byte_rate),
+    "sent_bytes_per_second": Number("sent by an interface or a port", "By/s", byte_rate),
+    "gpu_utilization_ratio": Number("GPU utilization", "1", percent),
+    "gpu_power_watts": Number("GPU power", "W", lambda value: f"{value:.0f} W"),
+    "gpu_clock_hertz": Number("GPU clock", "Hz", lambda value: f"{value / 1e6:.0f} MHz"),
+    "gpu_memory_bytes": Number("GPU memory in use", "By", lambda value: f"{value / 2**30:.1f} GiB"),
+    "goodput_ratio": Number("least share of the wall clock in steps that count", "1", percent),
+}
+"""Name of series, with its unit at the end as Prometheus has it → what they are about."""
+_OF_GPU = {
+    "gpu_utilization_ratio": "utilization",
+    "gpu_power_watts": "watts",
+    "gpu_clock_hertz": "hertz",
+    "gpu_memory_bytes": "memory",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """A number over time."""
 
     name: str
-    """``ringleader_rate``: as Prometheus has it, with its unit at the end."""
-    about: str
-    labels: tuple[tuple[str, str], ...] = ()
+    """One of NUMBERS."""
+    labels: Mapping[str, str]
+    """``{"host": "h1", "device": "mlx5_0/1"}``."""
     points: tuple[tuple[float, float], ...]
-    """(seconds since the launch, value)."""
+    """(seconds since the launch, value), at least one."""
+
+    @property
+    def mean(self) -> float:
+        """Mean of its values."""
+        return sum(value for _at, value in self.points) / len(self.points)
 
 
-def series(run: JobRun, width: float = 0.0) -> Iterator[Series]:
-    """Yield all series of a run; ``width``: seconds that are taken together, 0: as they were recorded."""
-    quantiles: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    ranks: dict[tuple[str, int, str], list[tuple[float, float]]] = defaultdict(list)
+def series(run: JobRun, width: float = 0.0) -> list[Series]:
+    """Return all series of a run; ``width``: seconds that are taken together, 0: as they were recorded."""
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = defaultdict(list)
+    for name, at, value, labels in (*_of_steps(run, width), *_of_hosts(run, width)):
+        found[name, tuple(labels.items())].append((at, value))
+    if run.goodput is not None:
+        found["goodput_ratio", ()].append((run.seconds, run.goodput[0]))
+    order = sorted(found, key=lambda key: [*NUMBERS].index(key[0]))
+    return [
+        Series(name=name, labels=dict(labels), points=tuple(found[name, labels])) for name, labels in order
+    ]
+
+
+_Value = tuple[str, float, float, dict[str, str]]
+"""Name, time, value, labels."""
+
+
+def _together(lines: Iterable[Any], width: float) -> Iterator[list[Any]]:
+    """Yield lines of the same stretch of time."""
+    for _place, found in groupby(lines, key=lambda one: int(one.at // width) if width else one.at):
+        yield list(found)
+
+
+def _of_steps(run: JobRun, width: float) -> Iterator[_Value]:
     for life, lines in run.lives:
         before = lines[0].at if lines else 0.0
-        for at, some in _together(lines[1:], width):
+        for some in _together(lines[1:], width):
+            at = some[-1].at
             if at > before:
-                quantiles["rate"].append((at, run.rate_of(some, at - before)))
-            before = at
-            if times := times_of(some):
-                for part in ("0.5", "0.99"):
-                    quantiles[part].append((at, quantile(times, float(part))))
-            for name, rank, value in _of_ranks(some):
-                ranks[name, rank, life.hosts[rank] if rank < len(life.hosts) else ""].append((at, value))
-    about = f"{run.unit} per second of the job"
-    yield Series(name="ringleader_rate", about=about, points=tuple(quantiles.pop("rate", ())))
-    for part, points in sorted(quantiles.items()):
-        about, labels = "time of a step, over all ranks", (("quantile", part),)
-        yield Series(name="ringleader_step_seconds", about=about, labels=labels, points=tuple(points))
-    abouts = {"rank_step_seconds": "mean time of a step", "rank_waiting_ratio": "part of a step in waiting"}
-    for (name, rank, host), points in sorted(ranks.items()):
-        labels = (("rank", str(rank)), ("host", host))
-        yield Series(name=f"ringleader_{name}", about=abouts[name], labels=labels, points=tuple(points))
-    yield from _of_hosts(run, width)
-    if run.goodput is not None:
-        about = "least share of the wall clock in steps that count"
-        yield Series(name="ringleader_goodput_ratio", about=about, points=((run.seconds, run.goodput[0]),))
+                yield "rate", at, run.rate_of(some, at - before), {}
+            before, times = at, times_of(some)
+            for part in ("0.5", "0.99") if times else ():
+                yield "step_seconds", at, quantile(times, float(part)), {"quantile": part}
+            for rank, sums in sums_of(some).items():
+                labels = {"rank": str(rank), "host": life.hosts[rank] if rank < len(life.hosts) else ""}
+                if sums["seconds"] > 0 and sums["steps"] > 0:
+                    yield "rank_step_seconds", at, sums["seconds"] / sums["steps"], labels
+                for name in ("exchange", "waiting") if sums["spent"] > 0 else ():
+                    yield f"rank_{name}_ratio", at, min(1.0, sums[name] / sums["spent"]), labels
 
 
-def _together(lines: Iterable[Any], width: float) -> Iterator[tuple[float, list[Any]]]:
-    """Yield lines of the same stretch of time, with the time of the last one."""
-    for _place, found in groupby(lines, key=lambda one: int(one.at // width) if width else one.at):
-        some = list(found)
-        yield some[-1].at, some
-
-
-def _of_ranks(lines: Sequence[Any]) -> Iterator[tuple[str, int, float]]:
-    """Yield (name, rank, value): the mean step of each rank, and which part of it was waiting."""
-    sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for line in lines:
-        for name in ("steps", "seconds", "spent", "waiting"):
-            for rank, value in zip(line.ranks, getattr(line, name), strict=False):
-                sums[rank][name] += value
-    for rank, found in sums.items():
-        if found["seconds"] > 0 and found["steps"] > 0:
-            yield "rank_step_seconds", rank, found["seconds"] / found["steps"]
-        if found["spent"] > 0:
-            yield "rank_waiting_ratio", rank, min(1.0, found["waiting"] / found["spent"])
-
-
-def _of_hosts(run: JobRun, width: float) -> Iterator[Series]:
-    """Yield what interfaces and ports carried, and what GPUs reported."""
+def _of_hosts(run: JobRun, width: float) -> Iterator[_Value]:
+    """Yield what interfaces and ports carried from sample to sample, and what GPUs reported."""
+    before: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}
     for host in dict.fromkeys(one.host for one in run.samples):
         ours = [one for one in run.samples if one.host == host and not one.fault]
-        lasts = [some[-1] for _at, some in _together(ours, width)]
-        for kind, of in (("interface", "interfaces"), ("port", "ports")):
-            for name in dict.fromkeys(name for one in ours for name in getattr(one, of)):
-                known = [
-                    (one.at, getattr(one, of)[name])
-                    for one in lasts
-                    if len(getattr(one, of).get(name, ())) == 2
-                ]
-                for place, way in enumerate(("received", "sent")):
-                    yield Series(
-                        name=f"ringleader_{kind}_{way}_bytes_per_second",
-                        about=f"bytes {way} by an {kind}"
-                        if kind == "interface"
-                        else f"bytes {way} by a port",
-                        labels=(("host", host), (kind, name)),
-                        points=tuple(_growth([(at, both[place]) for at, both in known])),
-                    )
-        for gpu in dict.fromkeys(name for one in ours for name in one.gpus):
-            for field, name, about in GPU_NUMBERS:
-                known = [(one.at, getattr(one.gpus[gpu], field)) for one in lasts if gpu in one.gpus]
-                points = tuple((at, float(value)) for at, value in known if value is not None)
-                if points:
-                    labels = (("host", host), ("gpu", gpu))
-                    yield Series(name=f"ringleader_gpu_{name}", about=about, labels=labels, points=points)
-
-
-GPU_NUMBERS = (
-    ("utilization", "utilization_ratio", "part of the time in which a kernel ran"),
-    ("watts", "power_watts", "power of a GPU"),
-    ("hertz", "clock_hertz", "clock of a GPU's multiprocessors"),
-    ("memory", "memory_bytes", "memory of a GPU in use"),
-)
-
-
-def _growth(points: Sequence[tuple[float, int]]) -> Iterator[tuple[float, float]]:
-    """Yield the growth of a counter per second; one that shrinks was reset, and says nothing."""
-    for (before, low), (at, high) in pairwise(points):
-        if high >= low and at > before:
-            yield at, (high - low) / (at - before)
+        for one in (some[-1] for some in _together(ours, width)):
+            for device, counts in (*one.interfaces.items(), *one.ports.items()):
+                at, old = before.get((host, device), (one.at, counts))
+                before[host, device] = (one.at, counts)
+                # A counter that shrinks was reset, and says nothing.
+                if (
+                    one.at > at
+                    and len(counts) == len(old) == 2
+                    and counts[0] >= old[0]
+                    and counts[1] >= old[1]
+                ):
+                    for place, way in enumerate(("received", "sent")):
+                        rate = (counts[place] - old[place]) / (one.at - at)
+                        yield f"{way}_bytes_per_second", one.at, rate, {"host": host, "device": device}
+            for index, gpu in one.gpus.items():
+                for name, field in _OF_GPU.items():
+                    if (value := getattr(gpu, field)) is not None:
+                        yield name, one.at, float(value), {"host": host, "gpu": index}
 
 
 def document(run: JobRun) -> dict[str, Any]:
@@ -164,13 +171,14 @@ def document(run: JobRun) -> dict[str, Any]:
         "step_seconds": {part: quantile(run.times, float(part)) for part in ("0.5", "0.99") if run.times},
         "goodput": None if run.goodput is None else {"least": run.goodput[0], "most": run.goodput[1]},
         "wall_clock": run.wall_clock,
+        "resets": [document_of(event) for event in _resets(run.events)],
     }
     return {**run_document(run, summary(run), [found]), "failure": run.failure}
 
 
 def summary(run: JobRun) -> Summary:
     """Put a run into words and tables."""
-    title = "Where the wall clock went"
+    title, found = "Where the wall clock went", series(run)
     parts = [(PARTS[name], value) for name, value in run.wall_clock.items() if value > 0]
     clock = table_of(
         "clock",
@@ -192,7 +200,7 @@ def summary(run: JobRun) -> Summary:
         date=day(run.context.date),
         tiles=tuple(_tiles(run)),
         cautions=tuple(_cautions(run)),
-        tables=(clock, _ranks(run), *_devices(run), events_table(run.events)),
+        tables=(clock, _ranks(found), _hosts(found), _events(run.events)),
         evidence=(*transport_tables([("", run.ended.proof if run.ended else None)]), *_differences(run)),
         facts=facts(run.context, after=((AGAIN, shlex.join(run.again)),)),
     )
@@ -200,14 +208,17 @@ def summary(run: JobRun) -> Summary:
 
 def _headline(run: JobRun) -> str:
     who = f"{shlex.join(run.context.command)[:80]} on {plural(run.ranks, 'rank')}"
-    text = (
-        f"{who}: no step was reported" if run.rate is None else f"{who}: {thousands(run.rate)} {run.unit}/s"
-    )
+    rate = "no step was reported" if run.rate is None else f"{thousands(run.rate)} {run.unit}/s"
+    text = f"{who}: {rate}"
     if run.times:
         middle, slow = (seconds(quantile(run.times, part)) for part in (0.5, 0.99))
         text += f", {middle} a step (p99 {slow})"
     if run.goodput is not None:
         text += f"; goodput {_goodput(run)}"
+    if again := _resets(run.events):
+        lost = seconds(sum(event.seconds for event in again))
+        often = "once" if len(again) == 1 else f"{len(again)} times"
+        text += f"; it continued with other ranks {often}, and did not train for {lost} meanwhile"
     if run.is_running:
         return f"{text}; it runs, for {seconds(run.seconds)} now."
     if run.ended is None:
@@ -246,95 +257,75 @@ def _cautions(run: JobRun) -> Iterator[str]:
     yield from (f"Record: {text}." for text in run.faults)
 
 
-def _ranks(run: JobRun) -> Table:
-    """Return what each rank did: of a number that several processes had, of all of them."""
-    sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for line in run.steps:
-        for name in ("steps", "seconds", "spent", "exchange", "waiting"):
-            for rank, value in zip(line.ranks, getattr(line, name), strict=False):
-                sums[rank][name] += value
-    hosts = {rank: host for one in run.starts for rank, host in enumerate(one.hosts)}
-
-    def step(one: tuple[int, dict[str, float]]) -> str:
-        # The first step of a process has no time, and one beyond the first line is no matter.
-        return seconds(one[1]["seconds"] / one[1]["steps"]) if one[1]["seconds"] > 0 else NONE
-
-    def part(name: str) -> Any:
-        return lambda one: percent(one[1][name] / one[1]["spent"]) if one[1]["spent"] > 0 else NONE
-
+def _ranks(found: Sequence[Series]) -> Table:
+    """Return how each rank spent its steps."""
+    rows: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for one in found:
+        if "rank" in one.labels:
+            rows[one.labels["rank"], one.labels["host"]][one.name] = NUMBERS[one.name].text(one.mean)
+    columns = {"a step": "step_seconds", "exchange": "exchange_ratio", "waiting": "waiting_ratio"}
+    cells = [(name, _cell(f"rank_{key}")) for name, key in columns.items()]
     return table_of(
         "ranks",
         "Ranks",
-        sorted(sums.items()),
-        (
-            ("rank", lambda one: str(one[0])),
-            ("host", lambda one: hosts.get(one[0], NONE)),
-            ("steps", lambda one: f"{one[1]['steps']:,.0f}"),
-            ("a step", step),
-            ("exchange", part("exchange")),
-            ("waiting", part("waiting")),
-        ),
-        note="Steps of all processes that had the rank. Exchange and waiting are parts of a step.",
-        keep=3,
+        sorted(rows.items(), key=lambda one: int(one[0][0])),
+        (("rank", lambda one: one[0][0]), ("host", lambda one: one[0][1]), *cells),
+        note="Means over the run. Exchange and waiting are parts of a step.",
     )
 
 
-def _devices(run: JobRun) -> Iterator[Table]:
-    """Yield the tables of what carried bytes, and of GPUs."""
-    found: dict[tuple[str, str], dict[str, Series]] = defaultdict(dict)
-    gpus: dict[tuple[str, str], dict[str, Series]] = defaultdict(dict)
-    for one in _of_hosts(run, 0.0):
-        (_, host), (kind, device) = one.labels
-        name = one.name.removeprefix("ringleader_").removeprefix(f"{kind}_")
-        (gpus if kind == "gpu" else found)[host, device][name] = one
+def _cell(key: str) -> Callable[[tuple[Any, dict[str, str]]], str]:
+    return lambda one: one[1].get(key, NONE)
 
-    counts: dict[tuple[str, str], list[tuple[int, ...]]] = defaultdict(list)
-    for sample in run.samples:
-        for device, both in (*sample.interfaces.items(), *sample.ports.items()):
-            counts[sample.host, device] += [both] if len(both) == 2 else []
 
-    def total(name: tuple[str, str], place: int) -> str:
-        return byte_size(sum(max(0, b[place] - a[place]) for a, b in pairwise(counts[name])))
-
-    def most(both: dict[str, Series], way: str) -> float:
-        return max((value for _at, value in both[f"{way}_bytes_per_second"].points), default=0.0)
-
-    yield table_of(
+def _hosts(found: Sequence[Series]) -> Table:
+    """Return what devices of hosts carried, and what GPUs did."""
+    return table_of(
         "devices",
-        "Interfaces and ports",
-        [one for one in found.items() if any(most(one[1], way) for way in ("received", "sent"))],
+        "Interfaces, ports and GPUs",
+        [one for one in found if {"device", "gpu"} & one.labels.keys() and any(v for _, v in one.points)],
         (
-            ("host", lambda one: one[0][0]),
-            ("device", lambda one: one[0][1]),
-            ("received", lambda one: total(one[0], 0)),
-            ("sent", lambda one: total(one[0], 1)),
-            ("most received", lambda one: byte_rate(most(one[1], "received"))),
-            ("most sent", lambda one: byte_rate(most(one[1], "sent"))),
+            ("host", lambda one: one.labels["host"]),
+            ("device", lambda one: one.labels.get("device") or f"GPU {one.labels['gpu']}"),
+            ("what", lambda one: one.name.rsplit("_", 3 if "second" in one.name else 1)[0].replace("_", " ")),
+            ("mean", lambda one: NUMBERS[one.name].text(one.mean)),
+            ("most", lambda one: NUMBERS[one.name].text(max(value for _at, value in one.points))),
         ),
-        note="Of all programs on the host, from the second sample on. Rates are means between two samples.",
+        note="Interfaces and ports count the bytes of all programs on their host.",
     )
 
-    def mean(name: str, scale: float, form: str) -> Any:
-        def cell(one: tuple[tuple[str, str], dict[str, Series]]) -> str:
-            if (known := one[1].get(name)) is None:
-                return NONE
-            return form.format(scale * sum(value for _at, value in known.points) / len(known.points))
 
-        return cell
+def _resets(events: Sequence[Event]) -> list[Event]:
+    """Return the events by which ranks continued in another generation."""
+    return [event for event in events if event.kind == "generation" and event.generation > 1]
 
-    yield table_of(
-        "gpus",
-        "GPUs",
-        gpus.items(),
+
+def _events(events: Sequence[Event]) -> Table:
+    """Return the events of a job, elastic or not."""
+
+    again = _resets(events)
+    return table_of(
+        "events",
+        "What happened",
+        events,
         (
-            ("host", lambda one: one[0][0]),
-            ("GPU", lambda one: one[0][1]),
-            ("utilization", mean("utilization_ratio", 100, "{:.0f}%")),
-            ("power", mean("power_watts", 1, "{:.0f} W")),
-            ("clock", mean("clock_hertz", 1e-6, "{:.0f} MHz")),
-            ("memory", mean("memory_bytes", 2**-30, "{:.1f} GiB")),
+            ("at", lambda event: f"{event.at:.2f} s"),
+            (
+                "what",
+                lambda event: (
+                    f"generation {event.generation}, {plural(event.size, 'rank')}"
+                    if event.kind == "generation"
+                    else event.kind.replace("_", " ")
+                ),
+            ),
+            ("who", lambda event: event.who),
+            ("why", lambda event: event.why or NONE),
+            ("without training", lambda event: seconds(event.seconds) if event in again else NONE),
+            ("from commit", lambda event: str(event.commit or "the beginning") if event in again else NONE),
         ),
-        note="Means over the run.",
+        note="Seconds from the launch. Steps since the commit were made again.",
+        keep=4,
+        is_prose=True,
     )
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ringleader.fabric.rate_text import byte_rate
+from ringleader.fabric.check_result import listed
 from ringleader.measurements.job import JobRun, quantile
 from ringleader.report.drawing import HEAT, MUTED, RULE, SERIES, UNCOUPLED, Chart, Plot
-from ringleader.report.job import Series, series
-from ringleader.report.number_format import percent, seconds, thousands
+from ringleader.report.job import NUMBERS, Series, series
+from ringleader.report.number_format import percent, seconds
 from ringleader.report.pair_map import draw_fields, draw_scale
 
 COLUMNS = 60
 """Stretches of time that are drawn at most."""
 MOST_ROWS = 64
 """Rows of a map; of more ranks the ones beside each other share a row, which shows the worst of them."""
-DEVICES = 3
-"""Interfaces and ports that are drawn, those that carried most; a table has all."""
+MOST_LINES = 6
+"""In one plot; tables have all."""
 TIMES = (2.0, 1.5, 1.25, 1.1, 1.05)
 """Times the median step at which the color of a rank changes, slow to fast."""
 WAITS = (0.5, 0.3, 0.2, 0.1, 0.05)
@@ -30,69 +30,45 @@ def plots(run: JobRun) -> Iterator[Plot]:
     width = max(1.0, run.seconds / COLUMNS)
     found: dict[str, list[Series]] = {}
     for one in series(run, width):
-        if one.points and (len(one.points) > 1 or "rank" in one.name):
-            found.setdefault(one.name.removeprefix("ringleader_"), []).append(one)
+        found.setdefault(one.name, []).append(one)
+    middle = quantile(run.times, 0.5) if run.times else 1.0
     if lines := found.get("rate"):
-        caption = "The rate of the whole job. Dashed: a restart, a new generation, a failure or a hang."
-        yield _lines(run, lines, "rate", "Rate", f"{run.unit}/s", thousands, caption, lambda _: "")
+        caption = "Of the whole job. Dashed: a restart, a new generation, a failure or a hang."
+        yield _lines(run, lines, "Rate", f"{run.unit}/s", caption)
     if lines := found.get("step_seconds"):
         caption = "Half of all steps of a stretch of time take less than p50, one of 100 more than p99."
-        yield _lines(run, lines, "steps", "Time of a step", "s", seconds, caption,
-                     lambda one: f"p{100 * float(one.labels[0][1]):.0f}")  # fmt: skip
+        yield _lines(run, lines, "Time of a step", "s", caption)
     if ranks := found.get("rank_step_seconds"):
-        middle = quantile(run.times, 0.5) if run.times else 1.0
         labels = [f"≥ {TIMES[0]:g}×", *(f"< {one:g}×" for one in TIMES)]
         caption = f"Each rank's mean step, in times of the job's median ({seconds(middle)})."
-        yield _heat(run, ranks, width, "rank-steps", "Steps of each rank", labels, caption,
-                    lambda value: sum(value < middle * edge for edge in TIMES), seconds)  # fmt: skip
+        edges = [middle * one for one in TIMES]
+        yield _heat(run, ranks, width, "Steps of each rank", labels, caption, edges)
     if ranks := found.get("rank_waiting_ratio"):
         labels = [f"≥ {percent(WAITS[0])}", *(f"< {percent(one)}" for one in WAITS)]
         caption = "Part of each step in which a rank waits for the others. The rank that waits least is slow."
-        yield _heat(run, ranks, width, "rank-waits", "Waiting of each rank", labels, caption,
-                    lambda value: sum(value < edge for edge in WAITS), percent)  # fmt: skip
-    devices = [one for name, some in found.items() if name.endswith("_bytes_per_second") for one in some]
-    if busy := [one for one in devices if any(value for _at, value in one.points)]:
-        carried: dict[Any, float] = {}
-        for one in busy:
-            carried[one.labels] = carried.get(one.labels, 0.0) + sum(value for _at, value in one.points)
-        kept = sorted(carried, key=lambda labels: -carried[labels])[:DEVICES]
-        drawn = sorted((one for one in busy if one.labels in kept), key=lambda one: kept.index(one.labels))
-        many = len({one.labels[0] for one in drawn}) > 1
-        yield _lines(run, drawn, "bytes", "Bytes per second", "bytes/s", byte_rate,
-                     "Of all programs on the host, by those interfaces and ports that carried most.",
-                     lambda one: f"{one.labels[0][1] + ' ' if many else ''}{one.labels[1][1]} "
-                     + ("in" if "received" in one.name else "out"))  # fmt: skip
-    for name, title, unit, text in GPU_PLOTS:
-        if lines := found.get(f"gpu_{name}"):
-            yield _lines(run, _extremes(lines), name, title, unit, text, "Over all GPUs of the job.",
-                         lambda one: one.labels[0][1])  # fmt: skip
+        yield _heat(run, ranks, width, "Waiting of each rank", labels, caption, WAITS)
+    devices = [*found.get("received_bytes_per_second", ()), *found.get("sent_bytes_per_second", ())]
+    busy = sorted((one for one in devices if one.mean > 0), key=lambda one: -one.mean)[:MOST_LINES]
+    if busy:
+        caption = "Of all programs on the hosts, by those interfaces and ports that carried most."
+        yield _lines(run, busy, "Bytes per second", "bytes/s", caption)
+    for name, lines in found.items():
+        if name.startswith("gpu_"):
+            shown = sorted(lines, key=lambda one: one.mean)
+            picked = {0: "least", len(shown) // 2: "middle", len(shown) - 1: "most"}
+            caption = (
+                f"The GPUs of the {listed([*picked.values()])} mean." if len(picked) > 1 else "Of one GPU."
+            )
+            yield _lines(run, [shown[at] for at in picked], NUMBERS[name].about, NUMBERS[name].unit, caption)
 
 
-GPU_PLOTS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
-    ("utilization_ratio", "GPU utilization", "part of the time", percent),
-    ("power_watts", "GPU power", "W", lambda value: f"{value:.0f} W"),
-    ("clock_hertz", "GPU clock", "Hz", lambda value: f"{value / 1e6:.0f} MHz"),
-    ("memory_bytes", "GPU memory in use", "bytes", lambda value: f"{value / 2**30:.1f} GiB"),
-)
-
-
-def _extremes(lines: Sequence[Series]) -> list[Series]:
-    """Return the mean, the least and the most of several series by time; one alone stays."""
-    found: dict[int, list[float]] = {}
-    for one in lines:
-        for at, value in one.points:
-            found.setdefault(round(at), []).append(value)
-    ways: list[tuple[str, Callable[[list[float]], float]]] = [("mean", lambda some: sum(some) / len(some))]
-    ways += [("most", max), ("least", min)] if len(lines) > 1 else []
-    return [
-        Series(
-            name=lines[0].name,
-            about=lines[0].about,
-            labels=(("of", way),),
-            points=tuple((at, of(values)) for at, values in sorted(found.items())),
-        )
-        for way, of in ways
-    ]
+def _label(one: Series) -> str:
+    """Return what tells a line from the others of its plot."""
+    if "quantile" in one.labels:
+        return f"p{100 * float(one.labels['quantile']):.0f}"
+    parts = [value for name, value in one.labels.items() if name in ("host", "device", "gpu")]
+    way = {"received_bytes_per_second": "in", "sent_bytes_per_second": "out"}.get(one.name, "")
+    return " ".join([*parts, way]).strip()
 
 
 def _time_axis(axes: Any, run: JobRun) -> None:
@@ -107,17 +83,9 @@ def _time_axis(axes: Any, run: JobRun) -> None:
     axes.set_xlabel(f"{units[scale]} since the launch")
 
 
-def _lines(
-    run: JobRun,
-    lines: Sequence[Series],
-    name: str,
-    title: str,
-    unit: str,
-    text: Callable[[float], str],
-    caption: str,
-    label: Callable[[Series], str],
-) -> Plot:
-    named = label(lines[0]) != ""
+def _lines(run: JobRun, lines: Sequence[Series], title: str, unit: str, caption: str) -> Plot:
+    text, name = NUMBERS[lines[0].name].text, title.lower().replace(" ", "-")
+    named = _label(lines[0]) != ""
     top = max(value for one in lines for _at, value in one.points) or 1.0
     chart = Chart(3.2, 0.95, above=0.2 + 0.24 * (-(-len(lines) // 2)) if named else 0.25)
     axes = chart.axes
@@ -127,7 +95,7 @@ def _lines(
         for part, points in enumerate(_pieces(one.points, 2.5 * max(1.0, run.seconds / COLUMNS))):
             axes.plot([when for when, _ in points], [value for _, value in points], color=color, linewidth=2,
                       linestyle=dash, marker="o", markersize=1.5 if len(points) > 1 else 4,
-                      label=label(one) if named and not part else None)  # fmt: skip
+                      label=_label(one) if named and not part else None)  # fmt: skip
     for event in run.events:
         if event.kind in _MARKED and event.generation != 1:
             is_bad = event.kind not in ("generation", "restart")
@@ -139,7 +107,7 @@ def _lines(
     axes.yaxis.set_major_formatter(lambda value, _: "0" if value == 0 else text(value))
     if named:
         chart.legend(ncols=2)
-    last = [f"{label(one) or title} at the end: {text(one.points[-1][1])}" for one in lines]
+    last = [f"{_label(one) or title} at the end: {text(one.points[-1][1])}" for one in lines]
     return chart.plot(name, title=title, caption=caption, about=f"{title} over time ({unit})", said=last)
 
 
@@ -159,15 +127,14 @@ def _heat(
     run: JobRun,
     ranks: Sequence[Series],
     width: float,
-    name: str,
     title: str,
     labels: Sequence[str],
     caption: str,
-    color_of: Callable[[float], int],
-    text: Callable[[float], str],
+    edges: Sequence[float],
 ) -> Plot:
-    """Draw a field for each rank and stretch of time; ``color_of``: 0 (slow) to 5."""
-    numbers = sorted({int(one.labels[0][1]) for one in ranks})
+    """Draw a field for each rank and stretch of time. ``edges``: values between two colors, slow to fast."""
+    text, name = NUMBERS[ranks[0].name].text, title.lower().replace(" ", "-")
+    numbers = sorted({int(one.labels["rank"]) for one in ranks})
     share = -(-len(numbers) // MOST_ROWS)
     rows = -(-len(numbers) // share)
     chart = Chart(1.9 + min(2.6, max(0.5, 0.16 * rows)), 0.62, above=0.66)
@@ -175,13 +142,14 @@ def _heat(
     axes.grid(visible=False)
     fields: dict[tuple[int, int], int] = {}
     for one in ranks:
-        row = numbers.index(int(one.labels[0][1])) // share
+        row = numbers.index(int(one.labels["rank"])) // share
         before = -1
         for at, value in one.points:
             column = int(at / width)
             # A report may cover some stretches of time that have none.
             for place in range(before + 1 if 0 <= before < column <= before + 12 else column, column + 1):
-                fields[row, place] = min(color_of(value), fields.get((row, place), 5))
+                step = sum(value < edge for edge in edges)
+                fields[row, place] = min(step, fields.get((row, place), step))
             before = column
     axes.set_ylim(rows, 0)
     for step, color in enumerate(HEAT):
@@ -199,7 +167,7 @@ def _heat(
     axes.spines[["left"]].set_visible(False)
     axes.hlines([0, rows], 0, columns * width, color=RULE, linewidth=0.8, clip_on=False)
     draw_scale(chart, labels)
-    means = {one.labels[0][1]: sum(value for _at, value in one.points) / len(one.points) for one in ranks}
+    means = {one.labels["rank"]: one.mean for one in ranks}
     odd = sorted(means, key=lambda rank: -means[rank])
     said = [f"rank {rank}: {text(means[rank])}" for rank in dict.fromkeys((*odd[:3], odd[-1]))]
     if share > 1:

@@ -12,7 +12,6 @@ from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import (
     collective,
-    elastic,
     job,
     job_plots,
     pair_map,
@@ -39,7 +38,6 @@ KINDS = {
     "point-to-point": KindOfRun(pairs.summary, pairs.document, pair_map.plots),
     "training": KindOfRun(training.summary, training.document, training.plots),
     "job": KindOfRun(job.summary, job.document, job_plots.plots),
-    "elastic": KindOfRun(elastic.summary, elastic.document, lambda run: ()),  # its table is the timeline
 }
 
 

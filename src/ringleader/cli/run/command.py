@@ -266,10 +266,6 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     if options.show_ranks and job.np is not None and max(options.show_ranks) >= job.np:
         beyond = min(rank for rank in options.show_ranks if rank >= job.np)
         faults.add("--show-ranks", f"there is no rank {beyond}", f"the last one is {job.np - 1}")
-    if job.report is not None:
-        from ringleader.launch.job_record import check_directory  # few jobs need it
-
-        faults.found += check_directory(job.report)
     changes = elastic_options(
         elastic,
         np=job.np,
