@@ -1,4 +1,4 @@
-"""What only NVIDIA's management library knows of GPUs: memory, errors, throttling, NVLink, P2P.
+"""What only NVIDIA's management library knows of GPUs: memory, errors, throttling, NVLink, P2P, and load.
 
 libnvidia-ml.so.1 comes with the driver; it is loaded only where there is one. Each question may fail alone
 (older drivers, virtual GPUs, missing rights): its answer is then ``None``.
@@ -53,6 +53,12 @@ class Memory(ctypes.Structure):
     """nvmlMemory_t and nvmlBAR1Memory_t, which begin with the total and are of the same size."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class Utilization(ctypes.Structure):
+    """nvmlUtilization_t, in percent."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 class FabricInfo(ctypes.Structure):
@@ -134,6 +140,39 @@ class _Session:
         buffer = ctypes.create_string_buffer(96)
         found = self.ask(name, *arguments, buffer, ctypes.c_uint(len(buffer)))
         return buffer.value.decode("utf-8", "replace") if found else ""
+
+
+class Load:
+    """What the GPUs do now, asked again and again of a library that stays open."""
+
+    def __init__(self, library: Any = None) -> None:
+        """Open it. Raises OSError with what is wrong."""
+        library = ctypes.CDLL(LIBRARY) if library is None else library
+        if (result := library.nvmlInit_v2()) != SUCCESS:
+            raise OSError(_error(library, result))
+        self._session = _Session(library)
+
+    def read(self) -> dict[str, dict[str, float | None]]:
+        """Return index → utilization (0 to 1), watts, hertz, memory (bytes in use). Raises OSError."""
+        found: dict[str, dict[str, float | None]] = {}
+        session = self._session
+        count = session.number("nvmlDeviceGetCount_v2")
+        for index in range(count or 0):
+            handle, busy, memory = ctypes.c_void_p(), Utilization(), Memory()
+            if not session.ask("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle)):
+                continue
+            is_told = session.ask("nvmlDeviceGetUtilizationRates", handle, ctypes.byref(busy))
+            has_memory = session.ask("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+            clock = session.number("nvmlDeviceGetClockInfo", handle, ctypes.c_int(SM_CLOCK))
+            found[str(index)] = {
+                "utilization": busy.gpu / 100 if is_told else None,
+                "watts": _thousandth(session.number("nvmlDeviceGetPowerUsage", handle)),
+                "hertz": None if clock is None else clock * 1e6,
+                "memory": int(memory.used) if has_memory else None,
+            }
+        if count is None or not any(value is not None for one in found.values() for value in one.values()):
+            raise OSError("NVML does not answer any more")
+        return found
 
 
 def _read(session: _Session, gpus: Sequence[Gpu]) -> Nvml:
