@@ -86,3 +86,13 @@ def test_nccls_log_of_the_user_is_left_alone(tmp_path: Path) -> None:
     done = run("-n", "1", script=LOG, CUDA_VISIBLE_DEVICES="0", NCCL_DEBUG="WARN", NCCL_DEBUG_FILE=str(mine))
     assert (done.returncode, done.stdout) == (0, f"[0] WARN {mine}\n"), done.stderr
     assert mine.read_text().endswith("Using network Socket\n")
+
+
+def test_samples_of_a_host_while_its_ranks_run(workplace: Any, python: str) -> None:
+    script = "import time; time.sleep(0.4)"
+    outcome, heard = workplace.launch(python, "-c", script, sample_seconds=0.1)
+    assert outcome.exit_code == 0
+    samples = [report for _rank, report in heard.reports if report["kind"] == "host_sample"]
+    assert len(samples) >= 2 and {one["host"] for one in samples} == {"localhost"}
+    assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)
+    assert all("lo" in one["interfaces"] and "ports" in one for one in samples)

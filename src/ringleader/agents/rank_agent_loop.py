@@ -184,6 +184,8 @@ class InnerAgent:
                 self.process.inspect()
             if self.process.stacks_at is not None and now >= self.process.stacks_at:
                 self.process.send_stacks(now)
+            if self.process.evidence.sample_at is not None and now >= self.process.evidence.sample_at:
+                self.process.evidence.sample(self.launcher)
             self._advance(now)
 
     def _wait(self) -> None:
@@ -210,8 +212,9 @@ class InnerAgent:
 
     def _poll_milliseconds(self) -> float | None:
         """Milliseconds until the next time at which something must happen."""
-        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at, self.process.stacks_at)
-        times = [when for when in deadlines if when is not None]
+        process = self.process
+        deadlines = (self.stop_at, process.kill_at, process.inspect_at, process.stacks_at)
+        times = [when for when in (*deadlines, process.evidence.sample_at) if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
@@ -242,6 +245,7 @@ class InnerAgent:
         self.done = True
         self.process.kill_at = None
         if self.launcher.open:
+            self.process.evidence.sample(self.launcher)
             found, for_the_user = self.process.evidence.end()
             if for_the_user:
                 self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))

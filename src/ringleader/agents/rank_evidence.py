@@ -12,7 +12,10 @@ import os
 import stat
 import time
 
-from ringleader.agents.light_imports import Any, Iterable, Iterator, Mapping, socket, suppress
+from ringleader.agents.light_imports import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, socket, suppress
+
+if TYPE_CHECKING:
+    from ringleader.agents.protocol import LauncherConnection
 
 FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
 LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}
@@ -21,6 +24,8 @@ DIRECTORY = "{directory}"
 MOST_FILES = 32
 MOST_READ = 4 * 1024 * 1024
 """Bytes of one file; what describes transports is at its beginning."""
+MOST_PENDING = 1024 * 1024
+"""Bytes on their way to the launcher beyond which a sample is left out: it reads slowly."""
 MOST_LINES, MOST_BYTES = 2000, 128 * 1024
 """What is sent to the launcher of one rank and library."""
 _TELLING = {
@@ -44,6 +49,9 @@ class RankEvidence:
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
+        self._began = self._every = 0.0
+        self.sample_at: float | None = None
+        """When the counters are due for the next sample (``time.monotonic``); ``None``: nobody asked."""
 
     def prepare(self) -> None:
         """Load what reads counters, while the other agents are still on their way."""
@@ -53,7 +61,8 @@ class RankEvidence:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
 
         ``wanted``: ``counters``, whether this agent reads those of its host, ``patience`` (how many times
-        longer than usual that may take), and ``logs``, see `LibraryLogs`.
+        longer than usual that may take), ``sample_seconds``, between two samples of the counters (0: none),
+        and ``logs``, see `LibraryLogs`.
         """
         try:
             if wanted.get("logs"):
@@ -64,8 +73,21 @@ class RankEvidence:
 
                 self._patience = float(wanted.get("patience", 1.0))
                 self._counters = traffic_counters.snapshot(patience=self._patience)
+                self._began, self._every = time.monotonic(), float(wanted.get("sample_seconds", 0.0))
+                self.sample_at = self._began if self._every > 0 else None
         except Exception as error:
             self._missing.append(f"before the start: {type(error).__name__}: {error}")
+
+    def sample(self, launcher: LauncherConnection) -> None:
+        """Send what interfaces and ports have carried by now, where that was asked for."""
+        if self.sample_at is None:
+            return
+        now = time.monotonic()
+        self.sample_at = max(self.sample_at + self._every, now + self._every / 2)
+        if launcher.pending < MOST_PENDING:
+            from ringleader.agents import traffic_counters
+
+            launcher.say(do="host_sample", at=round(now - self._began, 3), **traffic_counters.sample())
 
     def end(self) -> tuple[dict[str, Any], bytes]:
         """Return what was found, empty where there is nothing to tell, and lines for the rank's stderr."""

@@ -332,6 +332,9 @@ class Job:
         after="mpi",
         of="hosts cluster",
     )
+    sample_seconds: float = 0.0
+    """Between two samples of what each host's interfaces and RDMA ports have carried; 0: none are taken. The
+    listener hears them as reports of the kind ``host_sample``."""
     uncoupled: bool = False
     """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
     in_step: bool = False

@@ -352,7 +352,7 @@ class Session(Generic[Rank]):
         """It wrote to its report pipe."""
         report = words["report"]
         kind = report.get("kind")
-        if not isinstance(kind, str):
+        if not isinstance(kind, str) or kind == "host_sample":  # which agents alone send
             return
         if kind == "traffic":
             state.traffic = [*state.traffic, report][-MOST_LIVES:]
@@ -387,6 +387,12 @@ class Session(Generic[Rank]):
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""
         state.evidence = words
+
+    def on_host_sample(self, state: Rank, words: dict[str, Any]) -> None:
+        """Its agent has read what the interfaces and RDMA ports of its host have carried by now."""
+        sample = {name: words[name] for name in ("at", "interfaces", "ports")}
+        host = state.host.host.name
+        self.listener.report(state.rank, {"kind": "host_sample", "host": host, **sample})
 
     def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
         """Its Pythons have written their stacks; other processes of it cannot."""
