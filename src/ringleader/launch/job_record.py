@@ -261,7 +261,7 @@ class JobRecord:
         """Take the counters of a host, as its agent sends them; in place of wrong ones, say what is wrong."""
         host = str(message.get("host", ""))
         now = self.now()
-        if now < self._next_sample.get(host, 0.0):
+        if now < self._next_sample.get(host, 0.0) and not message.get("fault"):
             return
         self._next_sample[host] = now + 0.9 * self._pace
         found, faults = decoded(HostSample, {**message, "at": now})

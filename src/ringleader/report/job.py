@@ -142,7 +142,7 @@ def _of_hosts(run: JobRun, width: float) -> Iterator[_Value]:
     """Yield what interfaces and ports carried from sample to sample, and what GPUs reported."""
     before: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}
     for host in dict.fromkeys(one.host for one in run.samples):
-        ours = [one for one in run.samples if one.host == host and not one.fault]
+        ours = [one for one in run.samples if one.host == host]
         for one in (some[-1] for some in _together(ours, width)):
             for device, counts in (*one.interfaces.items(), *one.ports.items()):
                 at, old = before.get((host, device), (one.at, counts))

@@ -273,7 +273,8 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         slurm_job=followed_slurm_job(chosen, where, elastic, environ),
         faults=faults,
     )
-    job = replace(job, elastic=changes, faults=tuple(faults.found))
+    every = job.sample_seconds if job.report is None else 1.0
+    job = replace(job, elastic=changes, sample_seconds=every, faults=tuple(faults.found))
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:

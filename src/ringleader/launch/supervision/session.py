@@ -390,9 +390,12 @@ class Session(Generic[Rank]):
 
     def on_host_sample(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has read what the interfaces and RDMA ports of its host have carried by now."""
-        sample = {name: words[name] for name in ("at", "interfaces", "ports")}
-        host = state.host.host.name
-        self.listener.report(state.rank, {"kind": "host_sample", "host": host, **sample})
+        names = ("at", "interfaces", "ports", "gpus", "fault")
+        sample = {name: words[name] for name in names if name in words}
+        report = {"kind": "host_sample", "host": state.host.host.name, **sample}
+        if self.channels.record is not None:
+            self.channels.record.report(state, state.rank, report)
+        self.listener.report(state.rank, report)
 
     def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
         """Its Pythons have written their stacks; other processes of it cannot."""
