@@ -22,7 +22,7 @@ from ringleader.launch import job_record
 from ringleader.measurements.job import JobRun, run_of
 from ringleader.measurements.run_kinds import KINDS, AnyRun
 from ringleader.scaling import Run
-from ringleader.text_files import json_document, read_text
+from ringleader.text_files import json_document, read_bytes, read_text
 
 FILE = "run.json"
 MOST_RANKS = 1 << 20
@@ -91,7 +91,8 @@ def read_any(path: Path) -> AnyRun:
     is_record = file.suffix == Path(job_record.FILE).suffix
     is_running = is_record and job_record.is_running(file)  # before it is read: the last line may come then
     try:
-        text = read_text(file)
+        # A line that was cut may end in the middle of a character.
+        text = read_bytes(file).decode(errors="replace") if is_record else read_text(file)
     except FileNotFoundError:
         hint = "give the directory that `ringleader scale`, `bench` or `run --report` wrote"
         raise RequestError("there is no stored run here", where=str(path), hint=hint) from None

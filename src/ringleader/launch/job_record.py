@@ -8,9 +8,11 @@ A record is bounded: a line of steps is written each second, and half as often a
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +58,7 @@ class Steps:
     ranks: tuple[int, ...] = bounded(**_COUNT)
     steps: tuple[float, ...] = bounded((), **_COUNT)
     seconds: tuple[float, ...] = bounded((), **_COUNT)
-    """That those steps took; of the first step of a process it is not known, and 0."""
+    """That those steps took; 0 for the first step of a process, whose samples are not counted either."""
     samples: tuple[float, ...] = bounded((), **_COUNT)
     spent: tuple[float, ...] = bounded((), **_COUNT)
     """Seconds of steps of which ``exchange`` and ``waiting`` are parts: these are reported less often."""
@@ -104,17 +106,16 @@ class _Process:
         self.totals: dict[str, dict[str, float]] = {}
         self.since: dict[str, float] = {}
 
-    def take(self, message: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> bool:
+    def take(self, message: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> None:
         """Count the growth of numbers of a report. ``names``: in the report, in the line."""
         now = {name: number_in(message, of) for of, name in names}
         before = self.totals.get(message["kind"], {})
         self.totals[message["kind"]] = now
-        is_new = not before or any(now[name] < before[name] for name in before)
-        if is_new:  # the time until the first report says nothing, nor does the clock of another process
-            before = {name: 0.0 if name in ("steps", "samples") else value for name, value in now.items()}
+        if not before or any(now[name] < before[name] for name in before):
+            # When the first step of a process began is not known: rates are taken from its end on.
+            before = {name: now[name] if of in ("seconds", "samples") else 0.0 for of, name in names}
         for name, value in now.items():
             self.since[name] = self.since.get(name, 0.0) + max(0.0, value - before[name])
-        return is_new
 
 
 class JobRecord:
@@ -137,7 +138,8 @@ class JobRecord:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # readers see by it that the job runs
+            with contextlib.suppress(OSError):  # where the file system has locks, readers see that it runs
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileExistsError:
             what, hint = f"{self.path} is there already", "name another directory"
             raise RequestError(what, where="--report", hint=hint) from None
@@ -153,7 +155,7 @@ class JobRecord:
     def write(self, name: str, value: object) -> int:
         """Write a line; return its length, 0 where there is no room."""
         line = json.dumps({name: document(value)}, separators=(",", ":"), ensure_ascii=False) + "\n"
-        data = line.encode(errors="backslashreplace")
+        data = line.encode(errors="replace")
         try:
             size = os.fstat(self._file).st_size
             if os.write(self._file, data) == len(data):
@@ -186,6 +188,7 @@ class JobRecord:
         now = Started(at=self.now(), hosts=tuple(hosts), generation=event.generation, kept_until=kept)
         self.write("started", now)
         self.event(event)
+        self._commits = {number: at for number, at in self._commits.items() if number <= event.commit}
 
     def committed(self, number: int) -> None:
         """Note that the first host holds a commit of an elastic job."""
@@ -217,7 +220,8 @@ class JobRecord:
         try:
             if kind in _KINDS and (not known.kind or _KINDS.index(kind) < _KINDS.index(known.kind)):
                 known.kind = kind
-            is_first = kind == known.kind and known.take(message, _NAMES[kind])
+            if kind == known.kind:
+                known.take(message, _NAMES[kind])
             if kind in ("own", "step"):
                 known.take({**message, "kind": "parts"}, _PARTS[kind])
         except ValueError:
@@ -225,12 +229,12 @@ class JobRecord:
         if kind == known.kind:
             times = message.get("times")
             for place, count in times.items() if isinstance(times, dict) else ():
-                if type(count) is int and place.lstrip("-").isdigit():
+                if type(count) is int and re.fullmatch("-?[0-9]{1,3}", place):
                     self._times[int(place)] = self._times.get(int(place), 0) + count
             number = message.get("step")
             self._number = number if type(number) is int and number > 0 else self._number
         self._reported = self.now()
-        if self._reported >= self._due or is_first:
+        if self._reported >= self._due:
             self.flush()
 
     def flush(self) -> None:

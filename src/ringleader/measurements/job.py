@@ -150,7 +150,7 @@ class JobRun(StoredRun):
                 continue
             kept = life.kept_until
             if life.generation == 0 and found:
-                kept = _time_of(numbers, lines[0].number - _first_steps(lines[0]))
+                kept = _time_of(numbers, lines[0].number - int(max(lines[0].steps, default=0.0)))
             if found:
                 found = list(_divided(found, kept))
             found += _spans(life, lines)
@@ -182,7 +182,8 @@ class JobRun(StoredRun):
             return 0.0
         if self.unit == "samples":
             return sum(map(sum, (line.samples for line in lines))) / seconds
-        return sum(max(line.steps, default=0.0) for line in lines) / seconds
+        sums = sums_of(lines)
+        return sums[min(sums)]["steps"] / seconds if sums else 0.0
 
     @property
     def rate(self) -> float | None:
@@ -217,16 +218,13 @@ class JobRun(StoredRun):
             yield ComparableRate(name="goodput", unit="of the wall clock", spread=one)
 
 
-def _first_steps(line: Steps) -> int:
-    return int(max(line.steps, default=0.0))
-
-
 def times_of(lines: Iterable[Steps]) -> Counter[float]:
     """Return seconds of a step → steps of all ranks; without classes, by what each rank's took on average."""
     found: Counter[float] = Counter()
     for line in lines:
         for place, count in line.times.items():
-            found[2 ** ((place + 0.5) / 8)] += count  # the middle of the class
+            if abs(place) < 1000:
+                found[2 ** ((place + 0.5) / 8)] += count  # the middle of the class
         if not line.times:
             for steps, seconds in zip(line.steps, line.seconds, strict=False):
                 if steps > 0 and seconds > 0:
@@ -257,19 +255,19 @@ def quantile(times: Mapping[float, int], part: float) -> float:
 
 def _spans(life: Started, lines: tuple[Steps, ...]) -> Iterator[Span]:
     """Yield the steps of one life, by the rank that is furthest, and the pauses between them."""
-    typical = [
-        max(s) / max(n) for n, s in ((line.steps, line.seconds) for line in lines) if n and s and max(n)
-    ]
-    typical = [one for one in typical if one > 0]
+    counts = [(line.at, max(line.steps, default=0.0), max(line.seconds, default=0.0)) for line in lines]
+    typical = [seconds / steps for _at, steps, seconds in counts if steps > 0 and seconds > 0]
     step = statistics.median(typical) if typical else 0.0
-    begin = max(life.at, lines[0].at - step * _first_steps(lines[0]))
-    for line in lines:
-        beyond = line.at - begin - step * max(line.steps, default=0.0)
-        if beyond > PAUSE_SECONDS and line.at - begin > 2 * step * max(line.steps, default=0.0):
+    begin = max(life.at, lines[0].at - step * counts[0][1])
+    for at, steps, _seconds in counts:
+        if not steps:  # of waiting alone
+            continue
+        beyond = at - begin - step * steps
+        if beyond > PAUSE_SECONDS and at - begin > 2 * step * steps:
             yield Span(begin=begin, end=begin + beyond, what="pause")
             begin += beyond
-        yield Span(begin=begin, end=line.at, what="steps")
-        begin = line.at
+        yield Span(begin=begin, end=at, what="steps")
+        begin = at
 
 
 def _divided(spans: Iterable[Span], kept: float | None) -> Iterator[Span]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ringleader.fabric.check_result import listed
 from ringleader.measurements.job import JobRun, quantile
 from ringleader.report.drawing import HEAT, MUTED, RULE, SERIES, UNCOUPLED, Chart, Plot
 from ringleader.report.job import NUMBERS, Series, series
@@ -55,10 +54,8 @@ def plots(run: JobRun) -> Iterator[Plot]:
     for name, lines in found.items():
         if name.startswith("gpu_"):
             shown = sorted(lines, key=lambda one: one.mean)
-            picked = {0: "least", len(shown) // 2: "middle", len(shown) - 1: "most"}
-            caption = (
-                f"The GPUs of the {listed([*picked.values()])} mean." if len(picked) > 1 else "Of one GPU."
-            )
+            picked = sorted({0, len(shown) // 2, len(shown) - 1})
+            caption = "GPUs with the lowest, a middle and the highest mean." if len(shown) > 1 else "One GPU."
             yield _lines(run, [shown[at] for at in picked], NUMBERS[name].about, NUMBERS[name].unit, caption)
 
 
