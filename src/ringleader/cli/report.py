@@ -206,8 +206,9 @@ class ReportOptions:
 @Command.of(
     "report",
     ReportOptions,
-    help="Show runs stored by `scale` and `bench`, and the history of an elastic job (`run --json-file`). "
-    "Two runs of one kind are compared, the second with the first.",
+    help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report`, and the history of an "
+    "elastic job (`run --json-file`). Two runs of one kind are compared, the second with the first; three or "
+    "more have a trend.",
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""

@@ -41,7 +41,8 @@ def runs_text(runs: Sequence[AnyRun], form: str = "table") -> str:
     if len(runs) == 1:
         return texts[0]
     parts = [f"{run.name}\n{'=' * len(run.name)}\n\n{text}" for run, text in zip(runs, texts, strict=True)]
-    return "\n".join([*parts, *(f"{_drawn(one, 'simple')}\n" for one in different)])
+    titles = {"trend": "Trend\n\n"}
+    return "\n".join([*parts, *(f"{titles.get(one.key, '')}{_drawn(one, 'simple')}\n" for one in different)])
 
 
 def _tables(said: Summary, style: str, heading: str) -> list[str]:
