@@ -42,7 +42,9 @@ def test_goodput_of_an_elastic_job(tmp_path: Path) -> None:
     assert run.wall_clock == pytest.approx(parts) and sum(run.wall_clock.values()) == pytest.approx(10.5)
     assert run.goodput == (pytest.approx(5 / 10.5),) * 2
     text = runs_text([run])
-    assert "goodput 47.6%; it ended well after 10.5 s" in text
+    assert (
+        "goodput 47.6%; it continued with other ranks once" in text and "it ended well after 10.5 s" in text
+    )
     assert re.search(r"steps that were lost +2.00 s +19.0%", text)
     assert "generation 2, 2 ranks" in text and "ended by SIGKILL" in text
 
@@ -97,7 +99,7 @@ def test_what_is_said_of_a_run(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", slow=1.6)
     said = summary(run)
     assert said.headline == (
-        "python train.py on 2 ranks: 256.0 samples/s, 250 ms a step (p99 400 ms); goodput 95.0%; it ended "
+        "python train.py on 2 ranks: 256.0 samples/s, 253 ms a step (p99 398 ms); goodput 95.0%; it ended "
         "well after 40.0 s."
     )
     assert run.name == "a" and quantile(run.times, 0.5) == pytest.approx(0.25, rel=0.05)
@@ -105,12 +107,10 @@ def test_what_is_said_of_a_run(tmp_path: Path) -> None:
     for words in (
         "mlx5_0/1",
         "eth0",
-        "GPUs",
         "300 W",
         "1700 MHz",
         "16.0 GiB",
         "90%",
-        "ringleader run -n 2 python",
     ):
         assert words in text or words in runs_text([run], "markdown"), words
     rows = {row[0]: row for table in said.tables if table.key == "ranks" for row in table.rows}
@@ -157,12 +157,12 @@ def test_series_have_the_rate_and_the_bytes_of_each_second(tmp_path: Path) -> No
     run = trained(tmp_path)
     found = {(one.name, *one.labels.values()): one.points for one in series(run)}
     rates = [value for _at, value in found[("rate",)]]
-    assert rates[5:-1] == [pytest.approx(256.0)] * len(rates[5:-1])
+    assert rates == [pytest.approx(256.0)] * len(rates)
     port = found["sent_bytes_per_second", "h2", "mlx5_0/1"]
     assert [value for _at, value in port] == [pytest.approx(8e8)] * len(port)
     assert found[("goodput_ratio",)] == ((40.0, pytest.approx(0.95)),)
     steps = found["rank_step_seconds", "1", "h2"]
-    assert {value for _at, value in steps[1:]} == {pytest.approx(0.25)}
+    assert [value for _at, value in steps] == [pytest.approx(0.25)] * len(steps)
 
 
 def test_two_runs_are_compared_by_their_stretches(tmp_path: Path) -> None:

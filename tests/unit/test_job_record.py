@@ -33,9 +33,8 @@ def test_steps_of_ranks_are_gathered_in_a_line_each_second(tmp_path: Path) -> No
     # The first report is written at once: when the first step began is known by it.
     assert [one.at for one in run.steps] == [1.1, 2.1, 3.1, 4.0]
     assert [one.steps for one in run.steps] == [(1,), (10, 10), (10, 10), (9, 10)]
-    assert (
-        sum(sum(one.steps) for one in run.steps) == 60 and sum(sum(one.samples) for one in run.steps) == 480
-    )
+    assert sum(sum(one.steps) for one in run.steps) == 60
+    assert sum(sum(one.samples) for one in run.steps) == 58 * 8, "without those of first steps"
     assert sum(sum(one.seconds) for one in run.steps) == pytest.approx(2 * 2.9), "a first step has no begin"
     assert sum(sum(one.times.values()) for one in run.steps) == 58
     assert not story.warnings
@@ -182,7 +181,7 @@ def test_a_record_that_is_none_of_ours_is_refused(tmp_path: Path, text: str, sai
 
 def test_a_directory_that_has_a_record_keeps_it(tmp_path: Path) -> None:
     Story(tmp_path / "new" / "one").record.close()
-    with pytest.raises(RequestError, match=r"is there already.*name another"):
+    with pytest.raises(RequestError, match="is there already"):
         JobRecord(str(tmp_path / "new" / "one"), warn=print)
 
 

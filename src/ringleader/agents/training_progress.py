@@ -158,8 +158,8 @@ class Reporter:
 
 
 def length_class(seconds: float) -> int:
-    """Return the class of a step's length: eight for each power of two, so 9% wide; 0 begins at 1 s."""
-    return math.floor(8 * math.log2(max(seconds, 1e-9)))
+    """Return the class of a step's length: 32 for each power of two, so 2% wide; 0 begins at 1 s."""
+    return math.floor(32 * math.log2(max(seconds, 1e-9)))
 
 
 def report_fd(environ: Mapping[str, str]) -> int | None:

@@ -58,7 +58,9 @@ class Steps:
     ranks: tuple[int, ...] = bounded(**_COUNT)
     steps: tuple[float, ...] = bounded((), **_COUNT)
     seconds: tuple[float, ...] = bounded((), **_COUNT)
-    """That those steps took; 0 for the first step of a process, whose samples are not counted either."""
+    """That those steps took but the first one of a process, whose samples are not counted either."""
+    timed: tuple[float, ...] = bounded((), **_COUNT)
+    """Steps that took ``seconds``; none at all: all of ``steps``."""
     samples: tuple[float, ...] = bounded((), **_COUNT)
     spent: tuple[float, ...] = bounded((), **_COUNT)
     """Seconds of steps of which ``exchange`` and ``waiting`` are parts: these are reported less often."""
@@ -111,11 +113,18 @@ class _Process:
         now = {name: number_in(message, of) for of, name in names}
         before = self.totals.get(message["kind"], {})
         self.totals[message["kind"]] = now
-        if not before or any(now[name] < before[name] for name in before):
+        is_first = not before or any(now[name] < before[name] for name in before)
+        if is_first:
             # When the first step of a process began is not known: rates are taken from its end on.
             before = {name: now[name] if of in ("seconds", "samples") else 0.0 for of, name in names}
         for name, value in now.items():
-            self.since[name] = self.since.get(name, 0.0) + max(0.0, value - before[name])
+            self._add(name, value - before[name])
+        if "steps" in now:
+            is_timed = not is_first or message["kind"] == "step"
+            self._add("timed", now["steps"] - before["steps"] if is_timed else 0.0)
+
+    def _add(self, name: str, value: float) -> None:
+        self.since[name] = self.since.get(name, 0.0) + max(0.0, value)
 
 
 class JobRecord:
@@ -244,9 +253,11 @@ class JobRecord:
             return
         columns = {
             name: tuple(round(since.get(name, 0.0), 6) for _rank, since in told)
-            for name in ("steps", "seconds", "samples", "spent", "exchange", "waiting")
+            for name in ("steps", "seconds", "timed", "samples", "spent", "exchange", "waiting")
             if any(since.get(name) for _rank, since in told)
         }
+        if columns.get("timed") == columns.get("steps"):
+            columns.pop("timed", None)
         ranks = tuple(rank for rank, _since in told)
         line = Steps(at=self._reported, ranks=ranks, times=self._times, number=self._number, **columns)
         self._pay(self.write("steps", line))

@@ -32,7 +32,7 @@ from ringleader.scaling import Context, StoredRun
 PAUSE_SECONDS = 1.0
 """What steps of a line take beyond twice their median time is a pause, from this length on."""
 MOST_FAULTS = 20
-_COLUMNS = ("steps", "seconds", "samples", "spent", "exchange", "waiting")
+_COLUMNS = ("steps", "seconds", "timed", "samples", "spent", "exchange", "waiting")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class JobRun(StoredRun):
     @property
     def seconds(self) -> float:
         """The wall clock: to the end, or to the last line."""
-        lines = (*self.starts, *self.steps, *self.events, *self.samples)
+        lines: tuple[Any, ...] = (*self.starts, *self.steps, *self.events, *self.samples)
         last = max((one.at for one in lines), default=0.0)
         return last if self.ended is None else max(last, self.ended.at)
 
@@ -176,31 +176,29 @@ class JobRun(StoredRun):
             return None
         return parts["steps"] / whole, (parts["steps"] + parts["unsure"]) / whole
 
-    def rate_of(self, lines: Iterable[Steps], seconds: float) -> float:
-        """Return samples per second over all ranks, or steps per second of the job."""
-        if seconds <= 0:
-            return 0.0
+    def rate_of(self, lines: Iterable[Steps]) -> float:
+        """Return samples per second over all ranks, or steps per second of the job, by the ranks' clocks."""
+        sums = [one for _rank, one in sorted(sums_of(lines).items()) if one["seconds"] > 0]
         if self.unit == "samples":
-            return sum(map(sum, (line.samples for line in lines))) / seconds
-        sums = sums_of(lines)
-        return sums[min(sums)]["steps"] / seconds if sums else 0.0
+            return sum(one["samples"] / one["seconds"] for one in sums)
+        return sums[0]["timed"] / sums[0]["seconds"] if sums else 0.0
 
     @property
     def rate(self) -> float | None:
         """The rate over all lives, from the end of each one's first step; ``None``: nothing is known."""
-        times = [lines[-1].at - lines[0].at for _life, lines in self.lives if lines]
-        done = [line for _life, lines in self.lives for line in lines[1:]]
-        return self.rate_of(done, sum(times)) or None
+        times = [
+            max((one["seconds"] for one in sums_of(lines).values()), default=0.0) for _, lines in self.lives
+        ]
+        done = sum(self.rate_of(lines) * time for (_, lines), time in zip(self.lives, times, strict=True))
+        return done / sum(times) if done else None
 
     @cached_property
     def batches(self) -> tuple[float, ...]:
-        """The rate in each of up to ten stretches of each life, its first line aside."""
+        """The rate in each of up to ten stretches of each life."""
         found = []
         for _life, lines in self.lives:
-            size = max(1, (len(lines) - 1) // 10)
-            for at in range(0, len(lines) - size, size):
-                some = lines[at + 1 : at + 1 + size]
-                found.append(self.rate_of(some, some[-1].at - lines[at].at))
+            size = max(1, len(lines) // 10)
+            found += [self.rate_of(lines[at : at + size]) for at in range(0, len(lines), size)]
         return tuple(rate for rate in found if rate > 0)
 
     def rates(self) -> Iterator[ComparableRate]:
@@ -224,9 +222,9 @@ def times_of(lines: Iterable[Steps]) -> Counter[float]:
     for line in lines:
         for place, count in line.times.items():
             if abs(place) < 1000:
-                found[2 ** ((place + 0.5) / 8)] += count  # the middle of the class
+                found[2 ** ((place + 0.5) / 32)] += count  # the middle of the class
         if not line.times:
-            for steps, seconds in zip(line.steps, line.seconds, strict=False):
+            for steps, seconds in zip(line.timed or line.steps, line.seconds, strict=False):
                 if steps > 0 and seconds > 0:
                     found[seconds / steps] += int(steps)
     return found
@@ -237,9 +235,9 @@ def sums_of(lines: Iterable[Steps]) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     for line in lines:
         for name in _COLUMNS:
-            for rank, value in zip(line.ranks, getattr(line, name) or (0.0,) * len(line.ranks), strict=False):
-                own = found.setdefault(rank, dict.fromkeys(_COLUMNS, 0.0))
-                own[name] += value
+            values = getattr(line, name) or (line.steps if name == "timed" else ())
+            for rank, value in zip(line.ranks, values, strict=False):
+                found.setdefault(rank, dict.fromkeys(_COLUMNS, 0.0))[name] += value
     return found
 
 
@@ -255,11 +253,12 @@ def quantile(times: Mapping[float, int], part: float) -> float:
 
 def _spans(life: Started, lines: tuple[Steps, ...]) -> Iterator[Span]:
     """Yield the steps of one life, by the rank that is furthest, and the pauses between them."""
-    counts = [(line.at, max(line.steps, default=0.0), max(line.seconds, default=0.0)) for line in lines]
-    typical = [seconds / steps for _at, steps, seconds in counts if steps > 0 and seconds > 0]
+    counts = [(line.at, max(line.steps, default=0.0)) for line in lines]
+    sums = (max(sums_of([line]).values(), key=lambda one: one["timed"]) for line in lines)
+    typical = [one["seconds"] / one["timed"] for one in sums if one["timed"] > 0 and one["seconds"] > 0]
     step = statistics.median(typical) if typical else 0.0
     begin = max(life.at, lines[0].at - step * counts[0][1])
-    for at, steps, _seconds in counts:
+    for at, steps in counts:
         if not steps:  # of waiting alone
             continue
         beyond = at - begin - step * steps
@@ -347,6 +346,7 @@ def run_of(
     if is_cut and not is_running:
         faults.append(f"line {len(lines) + 1}: it is cut: its writer was killed, or the disk was full")
     ended = next(iter(found["end"]), None)
+    columns: Mapping[str, Any] = {field: tuple(found[word]) for word, field in _FIELDS.items()}
     return JobRun(
         name=name,
         context=begun.context if ended is None else ended.context,
@@ -354,5 +354,5 @@ def run_of(
         ended=ended,
         is_running=is_running and ended is None,
         faults=tuple(faults),
-        **{field: tuple(found[word]) for word, field in _FIELDS.items()},
+        **columns,
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from ringleader import __version__
 from ringleader.errors import RefusedError
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.job import JobRun, sums_of
 from ringleader.report.job import NUMBERS, Series, series
 
 MOST_METRICS = 1000
@@ -66,7 +66,8 @@ def trace(run: JobRun) -> str:
         for rank, host in enumerate(life.hosts):
             add("M", "thread_name", 0.0, host, rank, args={"name": f"rank {rank}"})
         for line in lines:
-            for rank, steps, seconds in zip(line.ranks, line.steps, line.seconds, strict=False):
+            for rank, sums in sums_of([line]).items():
+                steps, seconds = sums["timed"], sums["seconds"]
                 begin = max(ends[rank], line.at - seconds)
                 ends[rank] = line.at
                 if seconds > 0 and rank < len(life.hosts):

@@ -122,18 +122,16 @@ def _together(lines: Iterable[Any], width: float) -> Iterator[list[Any]]:
 
 def _of_steps(run: JobRun, width: float) -> Iterator[_Value]:
     for life, lines in run.lives:
-        before = lines[0].at if lines else 0.0
-        for some in _together(lines[1:], width):
-            at = some[-1].at
-            if at > before:
-                yield "rate", at, run.rate_of(some, at - before), {}
-            before, times = at, times_of(some)
+        for some in _together(lines, width):
+            at, times = some[-1].at, times_of(some)
+            if rate := run.rate_of(some):
+                yield "rate", at, rate, {}
             for part in ("0.5", "0.99") if times else ():
                 yield "step_seconds", at, quantile(times, float(part)), {"quantile": part}
             for rank, sums in sums_of(some).items():
                 labels = {"rank": str(rank), "host": life.hosts[rank] if rank < len(life.hosts) else ""}
-                if sums["seconds"] > 0 and sums["steps"] > 0:
-                    yield "rank_step_seconds", at, sums["seconds"] / sums["steps"], labels
+                if sums["seconds"] > 0 and sums["timed"] > 0:
+                    yield "rank_step_seconds", at, sums["seconds"] / sums["timed"], labels
                 for name in ("exchange", "waiting") if sums["spent"] > 0 else ():
                     yield f"rank_{name}_ratio", at, min(1.0, sums[name] / sums["spent"]), labels
 
