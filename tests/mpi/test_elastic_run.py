@@ -109,7 +109,7 @@ def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python
     assert line.split()[-1] == str(event["commit"]).encode(), shown
     run = read_any(workplace.tmp / "record")
     assert [one.generation for one in run.starts] == [1, 2] and run.ended.exit_code == 0 and not run.faults
-    assert {one.kind for one in run.events} >= {"generation", "rank_failed"}
+    assert [one.generation for one in run.events if one.kind == "generation"] == [1, 2]
     # By hand: all but the start, what was made after the commit, the time without ranks, and the end.
     first, last = run.lives[0][1][0], run.lives[1][1][-1]
     begins, failed = run.spans[0].begin, run.lives[0][1][-1].at

@@ -146,7 +146,9 @@ class JobRecord:
         self._next_sample: dict[str, float] = {}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC)
+            self._file = os.open(
+                self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o666
+            )
             with contextlib.suppress(OSError):  # where the file system has locks, readers see that it runs
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileExistsError:

@@ -1,7 +1,7 @@
 """What only NVIDIA's management library knows of GPUs: memory, errors, throttling, NVLink, P2P.
 
 libnvidia-ml.so.1 comes with the driver; it is loaded only where there is one. Each question may fail alone
-(older drivers, virtual GPUs, missing rights): its answer is then ``None``. `agents.gpu_samples` has their load.
+(older drivers, virtual GPUs, missing rights): its answer is then ``None``. Of load: `agents.gpu_samples`.
 """
 
 from __future__ import annotations
