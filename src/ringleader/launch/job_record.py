@@ -104,7 +104,7 @@ class _Process:
     """What one rank has reported until now, and what of it is in no line yet."""
 
     def __init__(self) -> None:
-        self.rank, self.kind = 0, ""
+        self.rank, self.kind, self.begins = 0, "", True
         self.totals: dict[str, dict[str, float]] = {}
         self.since: dict[str, float] = {}
 
@@ -113,15 +113,18 @@ class _Process:
         now = {name: number_in(message, of) for of, name in names}
         before = self.totals.get(message["kind"], {})
         self.totals[message["kind"]] = now
-        is_first = not before or any(now[name] < before[name] for name in before)
-        if is_first:
-            # When the first step of a process began is not known: rates are taken from its end on.
-            before = {name: now[name] if of in ("seconds", "samples") else 0.0 for of, name in names}
+        is_other = not before or any(now[name] < before[name] for name in before)
+        if is_other:
+            before = dict.fromkeys(now, 0.0)
+        is_untimed = message["kind"] in ("progress", "steps") and (is_other or self.begins)
+        if is_untimed:
+            # When the first step of a start began is not known: rates are taken from its end on.
+            self.begins = False
+            before |= {name: now[name] for name in ("seconds", "samples") if name in now}
         for name, value in now.items():
             self._add(name, value - before[name])
         if "steps" in now:
-            is_timed = not is_first or message["kind"] == "step"
-            self._add("timed", now["steps"] - before["steps"] if is_timed else 0.0)
+            self._add("timed", 0.0 if is_untimed else now["steps"] - before["steps"])
 
     def _add(self, name: str, value: float) -> None:
         self.since[name] = self.since.get(name, 0.0) + max(0.0, value)
@@ -191,6 +194,8 @@ class JobRecord:
         """Note that ranks run. ``event``: the generation of an elastic job that begins."""
         self.flush()
         self._due = 0.0
+        for one in self._processes.values():
+            one.begins = True
         if event is None:
             self._number = 0
             self.write("started", Started(at=self.now(), hosts=tuple(hosts)))

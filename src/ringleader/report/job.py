@@ -132,8 +132,10 @@ def _of_steps(run: JobRun, width: float) -> Iterator[_Value]:
                 labels = {"rank": str(rank), "host": life.hosts[rank] if rank < len(life.hosts) else ""}
                 if sums["seconds"] > 0 and sums["timed"] > 0:
                     yield "rank_step_seconds", at, sums["seconds"] / sums["timed"], labels
-                for name in ("exchange", "waiting") if sums["spent"] > 0 else ():
-                    yield f"rank_{name}_ratio", at, min(1.0, sums[name] / sums["spent"]), labels
+                if sums["spent"] > 0 and sums["exchange"] > 0:  # PyTorch's flight recorder knows none
+                    yield "rank_exchange_ratio", at, min(1.0, sums["exchange"] / sums["spent"]), labels
+                if sums["spent"] > 0:
+                    yield "rank_waiting_ratio", at, min(1.0, sums["waiting"] / sums["spent"]), labels
 
 
 def _of_hosts(run: JobRun, width: float) -> Iterator[_Value]:
