@@ -83,12 +83,10 @@ class Library:
 
     def __init__(self, *lost: int, init: int = 0) -> None:
         self.lost, self.init = lost, init
+        self.nvmlErrorString = lambda result: b"Driver/library version mismatch"
 
     def nvmlInit_v2(self) -> int:
         return self.init
-
-    def nvmlErrorString(self, result: int) -> bytes:
-        return b"Driver/library version mismatch"
 
     def nvmlDeviceGetCount_v2(self, count: Any) -> int:
         count._obj.value = 2
