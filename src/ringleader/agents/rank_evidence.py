@@ -25,6 +25,8 @@ LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}
 DIRECTORY = "{directory}"
 """Replaced in a variable's value by this host's part of the job's directory."""
 MOST_FILES = 32
+NVIDIA = "/dev/nvidiactl"
+"""Exists where NVIDIA's driver is loaded, and this container may use it."""
 MOST_READ = 4 * 1024 * 1024
 """Bytes of one file; what describes transports is at its beginning."""
 MOST_PENDING = 1024 * 1024
@@ -60,6 +62,7 @@ class RankEvidence:
         self._began = self._every = 0.0
         self.sample_at: float | None = None
         """When the counters are due for the next sample (``time.monotonic``); ``None``: nobody asked."""
+        self._gpus: Any = None
 
     def prepare(self) -> None:
         """Load what reads counters, while the other agents are still on their way, and follow connections."""
@@ -103,6 +106,10 @@ class RankEvidence:
                 self._counters = traffic_counters.snapshot(patience=self._patience)
                 self._began, self._every = time.monotonic(), float(wanted.get("sample_seconds", 0.0))
                 self.sample_at = self._began if self._every > 0 else None
+                if self.sample_at is not None and os.path.exists(NVIDIA):  # noqa: PTH110
+                    from ringleader.agents.gpu_samples import GpuSamples
+
+                    self._gpus = GpuSamples()
         except Exception as error:
             self._missing.append(f"before the start: {type(error).__name__}: {error}")
 
@@ -115,7 +122,9 @@ class RankEvidence:
         if launcher.pending < MOST_PENDING:
             from ringleader.agents import traffic_counters
 
-            launcher.say(do="host_sample", at=round(now - self._began, 3), **traffic_counters.sample())
+            gpus = {} if self._gpus is None else self._gpus.take()
+            found = {**traffic_counters.sample(), **gpus}
+            launcher.say(do="host_sample", at=round(now - self._began, 3), **found)
 
     def end(self) -> tuple[dict[str, Any], bytes]:
         """Return what was found, empty where there is nothing to tell, and lines for the rank's stderr."""

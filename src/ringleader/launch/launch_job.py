@@ -28,6 +28,7 @@ from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
+    from ringleader.launch.job_record import JobRecord
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.mpirun_session import Supervisor
@@ -49,23 +50,30 @@ def launch(
     prober: Prober = probe,
     early: float = EARLY_SECONDS,
     standby: MpirunProcess | None = None,
+    record: JobRecord | None = None,
 ) -> Outcome:
     """Run a job to its end.
 
     ``environ``: the caller's environment. ``stdin``: a descriptor that rank 0 may read. ``payload``: the
     pickled call of ``ringleader.run``. ``early``: seconds after which a rank that ended with 0 while others
-    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here. While
-    it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served here (in the main thread). Raises RequestError,
-    ProbeError, RefusedError, and StoppedError for a signal, before anything runs, and LaunchError where the
-    MPI started nothing, or something else than the plan.
+    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here.
+    ``record``: what the run is recorded in. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served
+    here (in the main thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal,
+    before anything runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
     if job.elastic is not None:
         from ringleader.launch.elastic.launch_elastic import launch_elastic
 
         return launch_elastic(
-            job, environ=environ, listener=listener, stdin=stdin, payload=payload, standby=standby
+            job,
+            environ=environ,
+            listener=listener,
+            stdin=stdin,
+            payload=payload,
+            standby=standby,
+            record=record,
         )
-    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
+    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
             with contextlib.closing(standby or MpirunProcess()) as mpirun:
@@ -92,7 +100,9 @@ class _Starts:
         stdin: int | None,
         payload: bytes | None,
         early: float,
+        record: JobRecord | None,
     ) -> None:
+        self.record = record
         self.job, self.environ, self.listener, self.prober = job, environ, listener, prober
         self.stdin, self.payload, self.early = stdin, payload, early
         self.began = time.monotonic()
@@ -180,6 +190,8 @@ class _Starts:
         )
         self.restarts.append(restart)
         self.listener.warning(str(restart))
+        if self.record is not None:
+            self.record.happened("restart", f"all ranks, {restart.number} of {restart.most}", reason)
 
     def _supervised(self, prepared: Prepared, mpirun: MpirunProcess, caught: int | None) -> Supervisor:
         """Start mpirun and stay until all has ended; remove what is left, in any case."""
@@ -225,6 +237,7 @@ class _Starts:
                 stdin=self.stdin,
                 payload=self.payload,
                 open_files=allowed,
+                record=self.record,
             )
             supervisor = Supervisor(
                 prepared,

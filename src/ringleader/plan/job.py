@@ -261,6 +261,12 @@ class Job:
         old=("--output-dir",),
         metavar="DIR",
     )
+    report: str | None = option(
+        "Record the run in DIR while it runs, and make a page of it there; `ringleader report --serve DIR` "
+        "shows it meanwhile.",
+        metavar="DIR",
+        read=_directory,
+    )
     quiet: bool = flag("Hide the ranks' output, but explain failures.")
     prefix_output: bool = flag(
         "Do not print '[rank] ' before each line.", "--no-prefix", default=True, negated=True
