@@ -66,12 +66,46 @@ def test_messages_over_the_loopback_interface_are_told() -> None:
     assert "--require shm: " in done.stderr and "lo carried" in done.stderr  # others may use lo too
 
 
+DDP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(1024, 1024, bias=False))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(8):
+    optimizer.zero_grad()
+    model(torch.ones(1, 1024)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+GRADIENTS = 8 * (4 << 20)
+"""Bytes of all steps: between two ranks an allreduce of S bytes sends S each way."""
+
+
+def test_plain_ddp_on_one_host_is_judged_by_its_connections(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out.json"
+    done = run("-n", "2", "--json-file", str(out), script=DDP)
+    assert done.returncode == 0, done.stderr
+    assert "ringleader: localhost, between its ranks: TCP on lo 100% of " in done.stderr
+    document: Any = json.loads(out.read_text())
+    (host,) = document["proof"]["hosts"]
+    assert host["within"]["by_connections"] and host["within"]["shares"] == {"tcp": 1.0}
+    # Others of this user may speak on the loopback interface, too.
+    assert host["within"]["exchanged"] >= 2 * GRADIENTS
+
+
 def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = run("-n", "2", "--require", "shm", "--json-file", str(out), script="pass")
     assert done.returncode == 3
-    assert "--require shm: no rank told what it exchanged" in done.stderr
-    assert json.loads(out.read_text())["proof"] is None
+    assert "--require shm: localhost: " in done.stderr and "TCP connections" in done.stderr
+    document: Any = json.loads(out.read_text())
+    assert document["proof"]["hosts"][0]["carried"], "counters were read"
+    assert run("-n", "1", "--json-file", str(out), script="pass").returncode == 0
+    assert json.loads(out.read_text())["proof"] is None, "one rank exchanges nothing"
 
 
 def test_nccls_log_goes_with_the_jobs_directory() -> None:

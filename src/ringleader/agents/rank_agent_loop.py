@@ -197,6 +197,9 @@ class InnerAgent:
         server = self.process.forked_by.fd if self.process.forked_by is not None else -1
         if server >= 0:
             poll.register(server, select.POLLIN)
+        connections = self.process.evidence.fd
+        if connections >= 0:
+            poll.register(connections, select.POLLIN)
         for fd, events in self.pipes.interests():
             poll.register(fd, events)
         for fd, events in poll.poll(self._poll_milliseconds()):
@@ -206,6 +209,8 @@ class InnerAgent:
                 self._control(events)
             elif fd == server:
                 self.process.collect()
+            elif fd == connections:
+                self.process.evidence.collect()
             else:
                 self.pipes.serve(fd, events)
                 self.process.note_failing()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.agents import job_directory
 from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from ringleader.launch.supervision.mpirun_session import Supervisor
 
 EARLY_SECONDS = 10.0
+LEAST = 1024 * 1024
+"""Bytes that connections of a host have to have moved."""
 PAUSE_SECONDS = 5.0
 """Before the hosts are probed again for a restart, where one of them did not answer."""
 
@@ -255,8 +257,10 @@ class _Starts:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
         proof = None
-        if any(state.traffic for state in ranks):
-            # Only now, as no job should start later for it.
+        told = [state.evidence for state in ranks if state.evidence is not None]
+        is_worth = len(ranks) > 1 and any(self.job.require or may_have_exchanged(words) for words in told)
+        if is_worth or any(state.traffic for state in ranks):
+            # Only now, as no job should start later for it, and one that exchanged nothing end later.
             from ringleader.launch.job_transport import judged_proof
 
             message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
@@ -280,6 +284,13 @@ class _Starts:
             stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
+
+
+def may_have_exchanged(evidence: Mapping[str, Any]) -> bool:
+    """Say whether ranks of a host that reported nothing may have exchanged something worth a verdict."""
+    connections = evidence.get("connections", {})
+    pairs = sum(sent + received for _ours, _others, sent, received in connections.get("pairs", ()))
+    return bool(evidence.get("logs") or evidence.get("verbs") or connections.get("missing")) or pairs > LEAST
 
 
 def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:

@@ -106,7 +106,7 @@ def launch_elastic(
 def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
     """Judge what carried the job's bytes: all ranks that there were are those of one plan, host by host."""
     ranks = list(run.ranks.values())
-    if not any(rank.traffic for rank in ranks):
+    if not any(rank.traffic or rank.evidence for rank in ranks):
         return None
     from ringleader.launch.job_transport import judged_proof
 
