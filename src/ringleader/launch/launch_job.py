@@ -11,13 +11,13 @@ import os
 import select
 import selectors
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ringleader.agents import job_directory
-from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
+from ringleader.errors import ProbeError, RefusedError, RequestError, RingleaderError, StoppedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_plan import Prepared, Prober, prepare
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.mpirun_session import Supervisor
+    from ringleader.launch.supervision.ranks import RankState
 
 EARLY_SECONDS = 10.0
 PAUSE_SECONDS = 5.0
@@ -63,6 +64,8 @@ def launch(
         return launch_elastic(
             job, environ=environ, listener=listener, stdin=stdin, payload=payload, standby=standby
         )
+    if job.profile_dir is not None:
+        _make_trace_directory(Path(job.profile_dir))
     starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
@@ -241,6 +244,8 @@ class _Starts:
     def _outcome(self, prepared: Prepared, run: Supervisor, ended: JobExit) -> Outcome:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
+        if self.job.profile_dir is not None:
+            _write_traces(Path(self.job.profile_dir), ranks, self.listener)
         proof = None
         if any(state.traffic for state in ranks):
             # Only now, as no job should start later for it.
@@ -267,6 +272,30 @@ class _Starts:
             stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
+
+
+def _make_trace_directory(directory: Path) -> None:
+    """Raises RequestError where traces cannot be written, or would be mixed with those of another job."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        earlier = next(directory.glob("rank-*.json.gz"), None)
+    except OSError as error:
+        what = f"cannot make {error.filename or directory}: {error.strerror or error}"
+        raise RequestError(what, where="--profile-dir") from None
+    if earlier is not None:
+        what, hint = f"{directory} has traces of another job", "name another directory, or remove them"
+        raise RequestError(what, where="--profile-dir", hint=hint)
+
+
+def _write_traces(directory: Path, ranks: Sequence[RankState], listener: Listener) -> None:
+    """Write the traces that the agents have sent."""
+    for state in ranks:
+        if state.result:
+            try:
+                Path(directory, f"rank-{state.rank}.json.gz").write_bytes(state.result)
+            except OSError as error:
+                what = f"the trace of rank {state.rank} cannot be written: {error.strerror or error}"
+                listener.warning(f"{error.filename or directory}: {what}")
 
 
 def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:

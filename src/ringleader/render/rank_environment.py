@@ -77,6 +77,7 @@ _OF_OPENMPI = {
 _OF_A_JOB = (
     "RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_JOB_ID", "RINGLEADER_MPI_FAMILY",
     "RINGLEADER_LAUNCHED", "RINGLEADER_UNCOUPLED", "RINGLEADER_REPORT_FD", "RINGLEADER_STATUS_FILE",
+    "RINGLEADER_PROFILE",
 )  # fmt: skip
 
 NEVER_FORWARDED = (
@@ -99,7 +100,7 @@ RESERVED = (*_OF_TORCHRUN, *_OF_A_JOB)
 """Variables that follow from a rank's place; ``-x`` and ``--env-file`` cannot set them."""
 
 _UNSET = (
-    *("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_UNCOUPLED"),
+    *("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_UNCOUPLED", "RINGLEADER_PROFILE"),
     # An outer torchrun's variable that makes ranks wait for a store that nobody serves.
     "TORCHELASTIC_USE_AGENT_STORE",
 )
@@ -330,6 +331,7 @@ def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:
         "RINGLEADER_CONSISTENCY_CHECK": job.consistency_check,
         "RINGLEADER_RECYCLED_RESULTS": None if job.recycled_results is None else str(job.recycled_results),
         "RINGLEADER_AS_HOROVOD": "1" if job.as_horovod else None,
+        "RINGLEADER_PROFILE": job.profile,
     }
     return {name: value for name, value in found.items() if value is not None}
 

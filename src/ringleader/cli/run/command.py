@@ -95,6 +95,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "stragglers": [vars(one) for one in outcome.stragglers],
         "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+        **({} if outcome.profile is None else {"profile": outcome.profile}),
     }
 
 
@@ -274,6 +275,9 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         faults=faults,
     )
     job = replace(job, elastic=changes, faults=tuple(faults.found))
+    if job.profile is not None:
+        directory = job.profile_dir or f"runs/{_name_of(job)}"
+        job = replace(job, profile_dir=os.path.abspath(directory))  # noqa: PTH100
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:
@@ -283,6 +287,13 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     if is_here(job):
         check_program(job, environ)
     return job
+
+
+def _name_of(job: Job) -> str:
+    from ringleader.bench.run_file import name_of_now  # few jobs need it
+    from ringleader.cli.scale.options import script_name
+
+    return name_of_now(script_name(job.command))
 
 
 def followed_slurm_job(
@@ -335,6 +346,10 @@ def run_job(
         label=label,
         transport=label is None,
     )
+    if job.profile is not None and job.profile_dir is not None:
+        from ringleader.cli.run.profile import Profile
+
+        listener.profile = Profile(job.profile, job.profile_dir, listener.warning)
     try:
         outcome = launch(
             job, environ=environ, listener=listener, stdin=descriptor(sys.stdin), standby=standby
@@ -343,6 +358,8 @@ def run_job(
         listener.finish(None)
         raise
     outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
+    if listener.profile is not None:
+        outcome = replace(outcome, profile=listener.profile.finish())
     listener.finish(outcome)
     return outcome
 
