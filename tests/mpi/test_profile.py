@@ -1,4 +1,4 @@
-"""``run --profile`` with real jobs: steps of a plain DDP script are recorded, and it is said where they went."""
+"""``run --profile`` with real jobs: steps of a plain DDP script are recorded and divided."""
 
 from __future__ import annotations
 
