@@ -120,7 +120,7 @@ def test_one_rank_without_collectives_has_a_table_alone(call: Call, tmp_path: Pa
 
 
 def test_what_is_unknown_is_a_dash(call: Call, tmp_path: Path) -> None:
-    lonely: Any = document(1, compute(0, 1), gloo(1, 1, 9), world=4)
+    lonely: Any = document(1, compute(0, 1), gloo(1, 9), world=4)
     (tmp_path / "one.json").write_text(json.dumps(lonely))
     _, out, _ = call("one.json")
     assert "–" in out and "! 3 of 4 ranks have no trace (0, 2, 3)" in out

@@ -2,7 +2,7 @@
 
 `trace_split` says from the traces of all ranks where a step went. The JSON is that of Kineto
 (``libkineto/src/output_json.cpp``) since PyTorch 1.8; what a collective is comes from the arguments that
-PyTorch adds (``torch/csrc/profiler/util.cpp``), to ``record_param_comms`` always, to kernels since 2.2.
+PyTorch adds (``saveNcclMeta`` in ``torch/csrc/profiler/util.cpp``) to ``record_param_comms`` and to kernels.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import bisect
 import math
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,8 +20,8 @@ OPERATIONS = frozenset(("cpu_op", "operator"))
 KERNELS = frozenset(("kernel",))
 COPIES = frozenset(("gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 """Categories of events in lower case; until PyTorch 1.11 Kineto wrote ``Operator``, ``Memcpy``."""
-GROUP = "Process Group Name"
-"""Argument of events that say which collective they are."""
+GROUP, NOTE = "Process Group Name", "record_param_comms"
+"""Argument of kernels that says which collective they are of, and the operation that has it as well."""
 KINDS = {
     "allreduce": "all_reduce",
     "reducescatter": "reduce_scatter",
@@ -185,14 +184,13 @@ def trace_of(document: Any, name: str) -> Trace:
 class _Event:
     """An event with a duration."""
 
-    __slots__ = ("args", "category", "name", "span", "thread")
+    __slots__ = ("args", "category", "name", "span")
 
     def __init__(self, event: Mapping[str, Any], shift: float) -> None:
         begin = shift + _number(event["ts"]) / 1e6
         self.name = str(event.get("name", ""))
         self.category = str(event.get("cat", "")).lower()
         self.span = begin, begin + _number(event["dur"]) / 1e6
-        self.thread = str(event.get("pid")), str(event.get("tid"))
         args = event.get("args")
         self.args: Mapping[str, Any] = args if isinstance(args, Mapping) else {}
 
@@ -219,23 +217,16 @@ def _number(value: Any) -> float:
 
 def _collectives(events: Sequence[_Event], kernels: Sequence[_Event]) -> Iterable[Collective]:
     """Yield what GPUs and CPUs exchanged, in order."""
-    notes = [one for one in events if one.name == "record_param_comms"]
-    by_id = {str(one.args["External id"]): one.args for one in notes if "External id" in one.args}
-    by_thread: dict[tuple[str, str], list[_Event]] = defaultdict(list)
-    for note in sorted(notes, key=lambda one: one.span):
-        by_thread[note.thread].append(note)
+    known = {str(one.args.get("External id")): one.args for one in events if one.name == NOTE}
     found = []
     for one in kernels:
         if OF_GPUS.match(one.name):
-            about = one.args if GROUP in one.args else by_id.get(str(one.args.get("External id")), {})
+            about = one.args if GROUP in one.args else known.get(str(one.args.get("External id")), {})
             found.append(_collective(one, about))
     for one in events:
         # Where our engine waits for NCCL, the kernels say it already.
         if one.is_mark and OF_CPUS.match(one.name) and not (found and one.name.startswith("ringleader:")):
-            here = by_thread[one.thread]
-            last = bisect.bisect_right(here, one.span[0], key=lambda note: note.span[0]) - 1
-            inside = last >= 0 and one.span[0] <= here[last].span[1]
-            found.append(_collective(one, here[last].args if inside else {}))
+            found.append(_collective(one, one.args))
     return sorted(found, key=lambda one: (one.begin, one.end))
 
 
