@@ -43,11 +43,11 @@ def traces(tmp_path: Path) -> Path:
 TABLE = """\
 2 ranks, 2 steps (20 to 21), work of the CPU
 
-a step       time    compute    exposed    waiting    input     idle    overlapped
---------  -------  ---------  ---------  ---------  -------  -------  ------------
-rank 0     100 ms    40.0 ms    16.0 ms    30.0 ms  10.0 ms  4.00 ms       10.0 ms
-rank 1     100 ms    40.0 ms    6.00 ms        0 s  50.0 ms  4.00 ms       10.0 ms
-sum        400 ms        40%        11%        15%      30%       4%           10%
+a step      time    compute    exposed    waiting    input     idle    overlapped
+--------  ------  ---------  ---------  ---------  -------  -------  ------------
+rank 0    100 ms    40.0 ms    16.0 ms    30.0 ms  10.0 ms  4.00 ms       10.0 ms
+rank 1    100 ms    40.0 ms    6.00 ms        0 s  50.0 ms  4.00 ms       10.0 ms
+sum       400 ms        40%        11%        15%      30%       4%           10%
 
 collective, all ranks      count    time    exposed    waiting    overlapped
 -----------------------  -------  ------  ---------  ---------  ------------

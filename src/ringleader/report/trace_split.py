@@ -146,7 +146,7 @@ def split(traces: Sequence[Trace]) -> Split:
             until = max(until, end)
             caused[last.get(key, place)] += waited
             hidden = total(clipped(computed, begin, end))
-            values = 1, max(0.0, end - begin), total(free) - waited, waited, hidden
+            values = 1.0, max(0.0, end - begin), total(free) - waited, waited, hidden
             of_kind = sums[one.kind, one.label]
             of_kind[:] = (before + now for before, now in zip(of_kind, values, strict=True))
             exposed.extend(free)

@@ -276,7 +276,9 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     )
     job = replace(job, elastic=changes, faults=tuple(faults.found))
     if job.profile is not None:
-        directory = job.profile_dir or f"runs/{_name_of(job)}"
+        from ringleader.bench.run_file import name_of_now, script_name  # few jobs need it
+
+        directory = job.profile_dir or f"runs/{name_of_now(script_name(job.command))}"
         job = replace(job, profile_dir=os.path.abspath(directory))  # noqa: PTH100
     check(job)
     check_ssh_files(job)
@@ -287,13 +289,6 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     if is_here(job):
         check_program(job, environ)
     return job
-
-
-def _name_of(job: Job) -> str:
-    from ringleader.bench.run_file import name_of_now  # few jobs need it
-    from ringleader.cli.scale.options import script_name
-
-    return name_of_now(script_name(job.command))
 
 
 def followed_slurm_job(
