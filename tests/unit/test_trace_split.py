@@ -167,6 +167,23 @@ def test_collectives_at_once_are_counted_once() -> None:
     assert (by_kind, parts_of(found, 0)["exposed"]) == ({"all_reduce": 20, "broadcast": 15}, 35)
 
 
+def test_ranks_of_one_host_have_one_clock() -> None:
+    """Gloo ends 7 ms later on rank 1 because the machine is busy: that is no difference of clocks."""
+    first, second = on_cpus(clock=7.0)
+    found = split_of({**first, "host_name": "h1"}, {**second, "host_name": "h1"})
+    assert [rank.clock for rank in found.ranks] == [0.0, 0.0] and found.notes == ()
+    assert parts_of(found, 0)["waiting"] == 74
+
+
+def test_each_wait_of_our_own_optimizer_is_a_collective() -> None:
+    waits = [event("user_annotation", "ringleader:all_reduce", at, at + 3) for at in (10, 20, 30)]
+    found = split_of(document(0, step(1, 0, 40), compute(0, 10), waits))
+    assert (found.collectives[0].count, parts_of(found, 0)["exposed"]) == (3, 9)
+    kernels = [event("kernel", "gemm", 0, 10, GPU), *(nccl(at, at, at + 2) for at in (10, 20, 30))]
+    (kind,) = split_of(document(0, step(1, 0, 40), kernels, waits)).collectives
+    assert (kind.count, round(1000 * kind.seconds, 6)) == (3, 6)
+
+
 def test_several_kernels_of_one_collective_are_one() -> None:
     first = document(0, event("kernel", "gemm", 0, 10, GPU), nccl(1, 10, 15), nccl(1, 15, 30))
     second = document(1, event("kernel", "gemm", 0, 10, GPU), nccl(1, 20, 25), nccl(1, 25, 30))

@@ -78,6 +78,8 @@ class Trace:
     """``None``: neither trace nor name say."""
     world: int
     """Ranks of the job; 0: the trace does not say."""
+    host: str
+    """Name of its host; empty: the trace does not say."""
     on_gpu: bool
     """Work are kernels of a GPU, otherwise operations of the CPU."""
     steps: tuple[int, ...]
@@ -166,6 +168,7 @@ def trace_of(document: Any, name: str) -> Trace:
         name=name,
         rank=known["rank"] if isinstance(known.get("rank"), int) else int(said[1]) if said else None,
         world=known["world_size"] if isinstance(known.get("world_size"), int) else 0,
+        host=str(held.get("host_name") or ""),
         on_gpu=bool(kernels),
         steps=tuple(sorted({number for number, _span in steps})),
         begin=min(begin for begin, _end in spans),
@@ -223,9 +226,10 @@ def _collectives(events: Sequence[_Event], kernels: Sequence[_Event]) -> Iterabl
         if OF_GPUS.match(one.name):
             about = one.args if GROUP in one.args else known.get(str(one.args.get("External id")), {})
             found.append(_collective(one, about))
+    by_nccl = bool(found)
     for one in events:
         # Where our engine waits for NCCL, the kernels say it already.
-        if one.is_mark and OF_CPUS.match(one.name) and not (found and one.name.startswith("ringleader:")):
+        if one.is_mark and OF_CPUS.match(one.name) and not (by_nccl and one.name.startswith("ringleader:")):
             found.append(_collective(one, one.args))
     return sorted(found, key=lambda one: (one.begin, one.end))
 

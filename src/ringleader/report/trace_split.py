@@ -129,7 +129,7 @@ def split(traces: Sequence[Trace]) -> Split:
     keyed = [_keys(trace) for trace in traces]
     clocks, waits, last = _arrivals(traces, keyed, notes)
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
-    caused, ranks = Counter[int](), []
+    caused, ranks = defaultdict[int, float](float), []
     for place, trace in enumerate(traces):
         window: Intervals = ((trace.begin, trace.end),)
         computed, entered, copied = (
@@ -249,7 +249,7 @@ def _arrivals(
     if not shared:
         notes.append(f"{unknown}the traces have no collective in common; are they of the same steps?")
         return {}, {}, {}
-    clocks, error = _clocks(shared)
+    clocks, error = _clocks(shared, [trace.host or f" {place}" for place, trace in enumerate(traces)])
     usual = statistics.median(one.end - one.begin for ranks in shared.values() for one in ranks.values())
     if error > max(LOOSE * usual, LEAST_ERROR):
         notes.append(
@@ -292,24 +292,28 @@ def _shared(keyed: Sequence[Mapping[Key, Collective]]) -> dict[Key, dict[int, Co
     }
 
 
-def _clocks(shared: Mapping[Key, Mapping[int, Collective]]) -> tuple[dict[int, float], float]:
+def _clocks(
+    shared: Mapping[Key, Mapping[int, Collective]], hosts: Sequence[str]
+) -> tuple[dict[int, float], float]:
     """Return by how much each clock is ahead of the first one's, and how far ends differ after that.
 
-    It is the median difference of the ends of collectives that a rank shares with one whose clock is known.
+    Ranks of a host have one clock. For another host it is the median difference of the ends of collectives
+    that its ranks share with those whose clock is known.
     """
-    known = {min(place for ranks in shared.values() for place in ranks): 0.0}
+    known = {hosts[min(place for ranks in shared.values() for place in ranks)]: 0.0}
     fresh = set(known)
     while fresh:
-        ends: dict[int, list[float]] = defaultdict(list)
+        ends: dict[str, list[float]] = defaultdict(list)
         for ranks in shared.values():
-            first = next((place for place in ranks if place in fresh), None)
+            first = next((place for place in ranks if hosts[place] in fresh), None)
             for place, one in ranks.items() if first is not None else ():
-                if place not in known and first is not None:
-                    ends[place].append(one.end - ranks[first].end + known[first])
-        known |= {place: statistics.median(found) for place, found in ends.items()}
+                if hosts[place] not in known and first is not None:
+                    ends[hosts[place]].append(one.end - ranks[first].end + known[hosts[first]])
+        known |= {host: statistics.median(found) for host, found in ends.items()}
         fresh = set(ends)
+    clocks = {place: known[host] for place, host in enumerate(hosts) if host in known}
     spans = []
     for ranks in shared.values():
-        if corrected := [one.end - known[place] for place, one in ranks.items() if place in known]:
+        if corrected := [one.end - clocks[place] for place, one in ranks.items() if place in clocks]:
             spans.append(max(corrected) - min(corrected))
-    return known, statistics.median(spans)
+    return clocks, statistics.median(spans)
