@@ -100,7 +100,7 @@ RESERVED = (*_OF_TORCHRUN, *_OF_A_JOB)
 """Variables that follow from a rank's place; ``-x`` and ``--env-file`` cannot set them."""
 
 _UNSET = (
-    *("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_UNCOUPLED", "RINGLEADER_PROFILE"),
+    *("RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_UNCOUPLED"),
     # An outer torchrun's variable that makes ranks wait for a store that nobody serves.
     "TORCHELASTIC_USE_AGENT_STORE",
 )

@@ -117,7 +117,7 @@ def _watch(module: ModuleType) -> None:
                 progress, _end.write, status
             )
             _end.watch = watch
-            if wanted := os.environ.get("RINGLEADER_PROFILE"):
+            if wanted := os.environ.pop("RINGLEADER_PROFILE", ""):  # not for a job that the script starts
                 recording = _loaded("ringleader_step_profile", f"{agents}/step_profile.py")
                 recording.attach(watch, wanted, os.environ["RINGLEADER_PROFILE_FILE"])
         watch.begin(module)
