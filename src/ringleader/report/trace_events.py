@@ -107,7 +107,7 @@ def merged(intervals: Iterable[tuple[float, float]]) -> Intervals:
 
 
 def common(some: Intervals, others: Intervals) -> Intervals:
-    """Return what lies in both."""
+    """Return what is in both."""
     found, first, second = [], 0, 0
     while first < len(some) and second < len(others):
         begin, end = max(some[first][0], others[second][0]), min(some[first][1], others[second][1])
@@ -121,13 +121,13 @@ def common(some: Intervals, others: Intervals) -> Intervals:
 
 
 def without(some: Intervals, others: Intervals) -> Intervals:
-    """Return what lies in ``some`` alone."""
+    """Return what is in ``some`` alone."""
     edges = [-math.inf, *(edge for one in others for edge in one), math.inf]
     return common(some, tuple(zip(edges[::2], edges[1::2], strict=True)))
 
 
 def clipped(intervals: Intervals, begin: float, end: float) -> Intervals:
-    """Return what lies between two times; fast for few of many intervals."""
+    """Return what is between two times; fast for few of many intervals."""
     if end <= begin:
         return ()
     first = bisect.bisect_right(intervals, begin, key=lambda one: one[1])
