@@ -55,6 +55,8 @@ class Terminal:
         self._runs = False
         self.profile: Profile | None = None
         """What ``--profile`` shows."""
+        self.contexts: dict[int, dict[str, Any]] = {}
+        """What each rank reported of its host, its versions and its transport."""
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Show a rank's line."""
@@ -75,6 +77,8 @@ class Terminal:
         """Measure the job by what ranks report."""
         if message.get("kind") == "profile" and self.profile is not None:
             self.profile.report(rank, message)
+        if message.get("kind") == "context" or "transport" in message:
+            self.contexts.setdefault(rank, {}).update(message)
         if message.get("kind") in ("progress", "steps"):
             if self._meter is None:
                 from ringleader.bench.scale.meter import Meter
