@@ -34,6 +34,7 @@ from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job
 from ringleader.plan.job import faults_of as job_faults_of
 from ringleader.scaling import IN_STEP_CHOICES, Context, Request, Run, Size
+from ringleader.slurm.batch_script import BatchOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +94,7 @@ class ScaleOptions:
     cluster: ClusterOptions = group(ClusterOptions)
     pods: PodOptions = group(PodOptions)
     follow: FollowOptions = group(FollowOptions, of="scale")
+    slurm: BatchOptions = group(BatchOptions)
 
 
 def make_request(
