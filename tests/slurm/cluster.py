@@ -1,7 +1,7 @@
 """A real Slurm for tests: munge, slurmctld and one slurmd for each node, ended by their process ids.
 
-Each slurmd runs in a UTS namespace, so that its node's name is its host's name: a job on one node finds itself
-there without ssh. Nothing of the system's own configuration is read; everything is in one directory.
+Each slurmd runs in a UTS namespace, so that its node's name is its host's name: a job on one node finds
+itself there without ssh. Nothing of the system's own configuration is read; everything is in one directory.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SlurmCluster:
     def configure(self, *, enforced: str = "NO") -> None:
         """Write the key and the configuration."""
         (self.place / "state").mkdir(parents=True)
-        os.chmod(self.place, 0o711)  # noqa: PTH101 - munge refuses a place that others may write to
+        os.chmod(self.place, 0o711)
         key = self.place / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
@@ -142,7 +142,9 @@ class SlurmCluster:
         """Start the slurmd of a node."""
         own = f"hostname {name}; exec slurmd -D -N {name}"
         there = self.shells.get(name)
-        words = ["unshare", "--uts", "sh", "-c", own] if there is None else [*there, "slurmd", "-D", "-N", name]
+        words = (
+            ["unshare", "--uts", "sh", "-c", own] if there is None else [*there, "slurmd", "-D", "-N", name]
+        )
         self._start(name, *words)
 
     def stop_node(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The batch script of a job for Slurm: its lines, its quoting, and what is refused before anything is sent."""
+"""The batch script of a job for Slurm: its lines, its quoting, and what is refused before it is sent."""
 
 from __future__ import annotations
 
