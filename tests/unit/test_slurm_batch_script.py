@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from tests.time_limits import patience
 
 from ringleader.cli.main import main
 from ringleader.cli.slurm.run_job import without_secrets
@@ -36,6 +40,25 @@ HOSTILE = (
 def script(options: BatchOptions, *command: str, np: int | None = None, grace: float = 30.0) -> str:
     words = sbatch_words(options, name="train", np=np, grace=grace)
     return script_of(options, command, words, grace=grace)
+
+
+def run_by_bash(text: str, place: Path, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script as slurmd does; nothing of it is left, whatever happens."""
+    with subprocess.Popen(
+        ["/bin/bash", "-s"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place,
+        env=environ or None,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(text.encode(), timeout=patience(10.0))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess((), process.returncode, out, err)
 
 
 @pytest.mark.parametrize("name", ["plain", "requeue", "everything"])
@@ -70,9 +93,7 @@ def test_scripts_as_they_are_sent(name: str) -> None:
 @pytest.mark.parametrize("requeue", [False, True])
 def test_hostile_words_reach_the_command_as_they_are(tmp_path: Path, requeue: bool) -> None:
     text = script(BatchOptions(requeue=requeue), "printf", r"%s\0", *HOSTILE)
-    done = subprocess.run(
-        ["/bin/bash", "-s"], input=text.encode(), cwd=tmp_path, capture_output=True, timeout=20, check=True
-    )
+    done = run_by_bash(text, tmp_path)
     assert done.stdout.decode().split("\0")[:-1] == list(HOSTILE)
     assert not done.stderr
     assert list(tmp_path.iterdir()) == []
@@ -97,20 +118,16 @@ def test_a_job_that_was_asked_to_end_is_queued_again_unless_it_had_finished(
     scontrol.chmod(0o755)
     program = f"trap 'sleep 0.2; {ends}' TERM; kill -USR1 $PPID; while :; do sleep 0.05; done"
     text = script(BatchOptions(requeue=True), "bash", "-c", program)
-    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
-    done = subprocess.run(
-        ["/bin/bash", "-s"], input=text.encode(), env=environ, capture_output=True, timeout=20, check=False
-    )
+    done = run_by_bash(text, tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin", SLURM_JOB_ID="7")
     said = (tmp_path / "said").read_text() if (tmp_path / "said").exists() else ""
     assert (done.returncode, said) == (code, "requeue 7\n" if is_requeued else "")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("code", [0, 1, 137])
-def test_a_job_that_ends_by_itself_is_not_queued_again(code: int) -> None:
+def test_a_job_that_ends_by_itself_is_not_queued_again(tmp_path: Path, code: int) -> None:
     text = script(BatchOptions(requeue=True), "bash", "-c", f"exit {code}")
-    done = subprocess.run(["/bin/bash", "-s"], input=text.encode(), timeout=20, check=False)
-    assert done.returncode == code
+    assert run_by_bash(text, tmp_path).returncode == code
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
         ("FAILED", "0:9", 137, "launcher"),
         ("FAILED", "0", 1, "launcher"),
         ("CANCELLED", "15", 143, "Slurm"),
-        ("CANCELLED", "0", 3, "Slurm"),
+        ("CANCELLED", "0", 143, "Slurm"),
         ("TIMEOUT", "15", 124, "Slurm"),
         ("NODE_FAIL", "0", 3, "Slurm"),
         ("OUT_OF_MEMORY", "0:125", 253, "Slurm"),

@@ -144,7 +144,7 @@ def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: flo
 _REQUEUE = """
 # Slurm sends USR1 {notice} seconds before the time limit: the job is asked to end, then queued again.
 again=
-trap 'again=yes; kill -TERM "$job"' USR1
+trap 'again=yes; kill -TERM $!' USR1
 trap : TERM  # Slurm sends it to the job as well
 {command} &
 job=$!
@@ -177,5 +177,7 @@ def script_of(options: BatchOptions, command: Sequence[str], words: Sequence[str
 
 
 def _escaped(word: str) -> str:
-    """Return a word as sbatch reads it in a script: what could end it or begin a quote behind a backslash."""
-    return re.sub(r"""[\s"'\\#]""", r"\\\g<0>", word)
+    """Return a word as sbatch reads it in a script: where it needs quotes, in double ones."""
+    if not re.search(r"""[\s"'\\#]""", word):
+        return word
+    return '"' + re.sub(r'["\\]', r"\\\g<0>", word) + '"'

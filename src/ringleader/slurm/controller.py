@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from ringleader.errors import RefusedError, RequestError
 from ringleader.slurm.job_state import SACCT_FIELDS, SEPARATOR, SQUEUE_FIELDS, SlurmJob, jobs_of
 
-SECONDS = 60.0
-"""For an answer: a busy controller takes its time, and programs try again by themselves."""
+SECONDS = 75.0
+"""For an answer; a program tries for up to 60 s to read its configuration."""
 _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT")
 """Beginnings of variables that change what is printed."""
 _WRONG = (
@@ -33,7 +33,9 @@ _WRONG = (
 """What sbatch prints where the request is wrong → the option, and what is wrong with it."""
 _MUNGE = "[Mm]unge|authentication|credential"
 _AWAY = "[Uu]nable to contact|[Cc]onnection refused|[Cc]ommunication|timed out|[Ss]ocket"
-_UNKNOWN = "[Ii]nvalid job id"
+_INVALID = "[Ii]nvalid job id"
+UNKNOWN = "Slurm does not know it"
+"""How an error says that there is no job of a number."""
 
 
 class Slurm:
@@ -72,10 +74,10 @@ class Slurm:
     async def jobs(self, *ids: str) -> list[SlurmJob]:
         """Return jobs by number, else all of this user; of one that ended long ago, what accounting has."""
         fields = ",".join(f"{name}:{SEPARATOR}" for name in SQUEUE_FIELDS)
-        which = [f"--jobs={','.join(ids)}"] if ids else ["--me"]
+        which = [f"--jobs={','.join(ids)}"] if ids else [f"--user={os.getuid()}"]
         argv = ("squeue", "--noheader", "--states=all", *which, f"--Format={fields}")
         code, out, err = await self._run(argv)
-        if code and not re.search(_UNKNOWN, err):
+        if code and not re.search(_INVALID, err):
             raise self._refused("squeue", code, err)
         found = jobs_of(out)
         if ids and not found and shutil.which("sacct", path=self._path):
@@ -90,7 +92,7 @@ class Slurm:
         if found:
             return found[-1]
         hint = "ringleader slurm status lists yours; without accounting, Slurm soon forgets those that end"
-        raise RefusedError("Slurm does not know it", where=f"job {number}", hint=hint)
+        raise RefusedError(UNKNOWN, where=f"job {number}", hint=hint)
 
     async def drained(self) -> list[str]:
         """Return the nodes that take no jobs, each with the reason that was given; none where that fails."""
@@ -115,8 +117,10 @@ class Slurm:
             what, hint = "Slurm does not authenticate us", "is munge running here? munge -n | unmunge"
         elif re.search(_AWAY, err):
             what, hint = "Slurm's controller does not answer", "scontrol ping; is SLURM_CONF the right file?"
-        elif re.search(_UNKNOWN, err):
-            what, hint = "Slurm does not know it", "ringleader slurm status lists yours"
+        elif "configuration" in err:
+            what, hint = "this machine has no configuration of Slurm", "SLURM_CONF names its file"
+        elif re.search(_INVALID, err):
+            what, hint = UNKNOWN, "ringleader slurm status lists yours"
         else:
             what, hint = _said(err) or f"ended with exit code {code}", ""
         return RefusedError(what, where=where, hint=hint and f"{hint} ({_said(err)})")
@@ -154,4 +158,5 @@ class Slurm:
 def _said(err: str) -> str:
     """Return the last words of a program's errors, without its name."""
     lines = [re.sub(r"^\w+: (error: )?", "", line).strip() for line in err.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("Try ")]
     return lines[-1] if lines else ""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from ringleader.errors import RefusedError
 from ringleader.followed_job import End, Listener
-from ringleader.slurm.controller import Slurm
+from ringleader.slurm.controller import UNKNOWN, Slurm
 from ringleader.slurm.job_state import SlurmJob, end_of, progress
 
 STATE_SECONDS = 3.0
@@ -46,7 +45,7 @@ async def follow(slurm: Slurm, number: str, listener: Listener, *, shows_log: bo
 
     Raises RefusedError where Slurm forgets it, or does not answer for long.
     """
-    log, since = Log(), time.monotonic()
+    log = Log()
     looks = asyncio.ensure_future(_looked(slurm, number, listener, log))
     try:
         while not looks.done():
@@ -76,40 +75,25 @@ def _show(log: Log, listener: Listener, shows_log: bool) -> None:
 async def _looked(slurm: Slurm, number: str, listener: Listener, log: Log) -> SlurmJob:
     """Look at a job until it has ended, telling what changes."""
     told: tuple[str, ...] = ()
-    away = _Away(listener.warning)
+    away_since = 0.0
     while True:
         try:
             job = await slurm.job(number)
             drained = await slurm.drained() if job.state == "PENDING" else []
         except RefusedError as error:
-            away.began(error)
+            now = time.monotonic()
+            if now > (away_since or now) + PATIENCE or UNKNOWN in str(error):
+                raise
+            if not away_since:
+                listener.warning(f"{error}\n    → the job continues; trying again")
+            away_since = away_since or now
         else:
-            away.over()
+            away_since = 0.0
             log.path = job.log or log.path
             if job.has_ended:
                 return job
-            now = progress(job, drained)
-            if now.key != told:
-                told = now.key
-                listener.progress(now)
+            news = progress(job, drained)
+            if news.key != told:
+                told = news.key
+                listener.progress(news)
         await asyncio.sleep(STATE_SECONDS)
-
-
-class _Away:
-    """A controller that does not answer now: that is said once, and waited for."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell, self._since = tell, 0.0
-
-    def began(self, error: RefusedError) -> None:
-        """Note an error; raise it where it does not pass."""
-        now = time.monotonic()
-        if not self._since:
-            self._since = now
-            self._tell(f"{error}\n    → the job continues; trying again")
-        if now > self._since + PATIENCE or "does not know" in str(error):
-            raise error
-
-    def over(self) -> None:
-        """Note an answer."""
-        self._since = 0.0

@@ -46,6 +46,7 @@ _REASONS = {
     "JobHeldAdmin": "is held by an administrator: ask there",
     "ReqNodeNotAvail": "a node that it needs is down, drained or reserved: sinfo -R says why",
     "NodeDown": "a node that it needs is down: sinfo -R says why",
+    "PartitionConfig": "the partition {partition} never has the nodes that it asks for: cancel it",
     "PartitionDown": "the partition {partition} takes no jobs now",
     "PartitionInactive": "the partition {partition} is inactive",
     "PartitionNodeLimit": "asks for more nodes than the partition {partition} allows: lower --nodes",
@@ -108,7 +109,7 @@ def jobs_of(text: str, *, accounting: bool = False) -> list[SlurmJob]:
     found = []
     separator = "|" if accounting else SEPARATOR
     for line in text.splitlines():
-        values = [value.strip() for value in line.split(separator)]
+        values = [value.strip() for value in line.split(separator)][: len(SQUEUE_FIELDS)]
         values = ["" if value in _NONE and index != 2 else value for index, value in enumerate(values)]
         if len(values) >= len(SACCT_FIELDS) and re.match(r"\d", values[0]) and "." not in values[0]:
             found.append(_job(values, accounting=accounting))
@@ -191,5 +192,5 @@ def end_of(job: SlurmJob) -> End | None:
     reason = _ENDS[job.state].format(limit=job.limit, nodes=job.nodes or "which one is not known")
     if not reason:
         return End(exit_code=job.code or 1, whose="launcher", state=job.state)
-    code = TIMED_OUT if job.state == "TIMEOUT" else job.code or 3
+    code = {"TIMEOUT": TIMED_OUT, "CANCELLED": 143}.get(job.state, job.code or 3)
     return End(exit_code=code, whose="Slurm", reason=f"job {job.id}: {reason}", state=job.state)
