@@ -192,7 +192,11 @@ class SlurmCluster:
             except OSError:
                 continue
             is_ours = mark in environ and int(entry.name) != os.getpid()
-            if is_ours and (not words or any(word in environ for word in words)) and command:
+            if (
+                is_ours
+                and command
+                and (not words or any(word in environ or word in command for word in words))
+            ):
                 found.append(int(entry.name))
         return found
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 HOME = Path(os.environ["FAKE_SLURM"])
-NODES = ("n1", "n2")
+NODES = tuple(os.environ.get("FAKE_SLURM_NODES", "n1,n2").split(","))
 PARTITIONS = {"main": (2, 60), "small": (1, 5)}
 """Name → nodes, minutes."""
 UNUSABLE = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
@@ -47,6 +47,10 @@ def state() -> Iterator[dict[str, Any]]:
 def fail(*lines: str, code: int = 1) -> int:
     print(*lines, sep="\n", file=sys.stderr)
     return code
+
+
+def listed(nodes: list[str]) -> str:
+    return "n[1-2]" if nodes == ["n1", "n2"] else ",".join(nodes)
 
 
 def minutes(text: str) -> float:
@@ -140,7 +144,7 @@ def run(number: str) -> None:
 
 def _once(job: dict[str, Any]) -> bool:
     """Run the script of a job; return whether it is queued again."""
-    names = "n[1-2]" if len(job["on"]) > 1 else job["on"][0]
+    names = listed(job["on"])
     environ = os.environ | {"SLURM_JOB_ID": job["id"], "SLURM_JOB_NODELIST": names}
     environ |= {"SLURM_TASKS_PER_NODE": f"1(x{len(job['on'])})", "SLURM_RESTART_COUNT": str(job["restarts"])}
     with Path(job["log"]).open("ab") as log:
@@ -196,7 +200,9 @@ def squeue(words: list[str]) -> int:
         if not jobs:
             return fail("slurm_load_jobs error: Invalid job id specified")
     for job in jobs:
-        names = ",".join(job["on"]) if len(job["on"]) < 2 else "n[1-2]"
+        names = (
+            ",".join(job["on"]) if len(job["on"]) < 2 else ",".join(NODES) if "n1" not in NODES else "n[1-2]"
+        )
         seconds = int(time.time() - job["began"]) if job["on"] else 0
         values = {
             "JobArrayID": job["id"],
