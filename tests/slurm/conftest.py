@@ -35,7 +35,9 @@ class Place:
     def down(self) -> dict[str, str]:
         """Return variables with which the controller does not answer."""
         if self.real is None:
-            (Path(self.environ["FAKE_SLURM"]) / "down").touch()
+            home = Path(self.environ["FAKE_SLURM"])
+            home.mkdir(exist_ok=True)
+            (home / "down").touch()
             return self.environ
         text = (self.real.place / "slurm.conf").read_text()
         port = cluster.free_ports("127.0.0.1", 1)[0]

@@ -28,7 +28,7 @@ NODES = tuple(os.environ.get("FAKE_SLURM_NODES", "n1,n2").split(","))
 PARTITIONS = {"main": (2, 60), "small": (1, 5)}
 """Name → nodes, minutes."""
 UNUSABLE = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
-TICK = 0.02
+TICK, LONGEST, BEGAN = 0.02, 120.0, time.time()
 KILL_SECONDS = 2.0
 
 
@@ -108,15 +108,15 @@ def sbatch(words: list[str]) -> int:
             "comment": options.get("comment", ""),
             "script": script,
         }
-    runner = [sys.executable, __file__, "run", number]
-    subprocess.Popen(runner, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.Popen([sys.executable, __file__, "run", number], start_new_session=True, **streams)
     print(number)
     return 0
 
 
 def run(number: str) -> None:
     """Be the daemons of one job: wait for nodes, run the script, keep the time, and do so again if asked."""
-    while True:
+    while HOME.exists() and time.time() < BEGAN + LONGEST:
         with state() as found:
             job = found["jobs"][number]
             busy = {node for other in found["jobs"].values() for node in other["on"]}
@@ -157,7 +157,9 @@ def _once(job: dict[str, Any]) -> bool:
             start_new_session=True,
         )
     notice = re.fullmatch(r"B:USR1@(\d+)", job["signal"])
-    notice_at = job["began"] + job["limit"] * 60 - int(notice[1]) if notice else float("inf")
+    # slurmctld looks at times now and then: never just when a job begins.
+    due = job["limit"] * 60 - int(notice[1]) if notice else float("inf")
+    notice_at = job["began"] + max(1.0, due)
     end_at = job["began"] + job["limit"] * 60
     state_then, killed_at = "", float("inf")
     while process.poll() is None:

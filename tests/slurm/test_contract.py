@@ -165,7 +165,8 @@ def test_a_cancelled_job_gives_its_ranks_time(place: Place) -> None:
     asyncio.run(slurm(place).cancel(number))
     job = until(place, number, ended)
     assert job.state == "CANCELLED"
-    assert log_of(job).splitlines()[:3] == ["began", "asked", "saved"]
+    said = [line for line in log_of(job).splitlines() if line in ("began", "asked", "saved")]
+    assert said == ["began", "asked", "saved"]  # each "sleep" may say that it was terminated
 
 
 def test_an_unknown_job_is_named(place: Place) -> None:
