@@ -18,8 +18,10 @@ SQUEUE_FIELDS = (
     *("JobArrayID", "State", "Reason", "NodeList", "NumNodes", "exit_code", "RestartCnt", "TimeUsed"),
     *("TimeLimit", "StartTime", "Partition", "UserName", "Name", "STDOUT"),
 )
-SACCT_FIELDS = ("JobID", "State", "Reason", "NodeList", "NNodes", "ExitCode", "Restarts", "Elapsed")
-SACCT_FIELDS += ("Timelimit", "Start", "Partition", "User", "JobName")
+SACCT_FIELDS = (
+    *("JobID", "State", "Reason", "NodeList", "NNodes", "ExitCode", "Restarts", "Elapsed"),
+    *("Timelimit", "Start", "Partition", "User", "JobName"),
+)
 _GOOD, _NONE = "COMPLETED", ("", "(null)", "None", "N/A", "Unknown", "None assigned")
 _ENDS = {
     _GOOD: "",

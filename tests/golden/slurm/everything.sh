@@ -15,7 +15,7 @@
 
 # Slurm sends USR1 90 seconds before the time limit: the job is asked to end, then queued again.
 again=
-trap 'again=yes; kill -TERM "$job"' USR1
+trap 'again=yes; kill -TERM $!' USR1
 trap : TERM  # Slurm sends it to the job as well
 /venv/bin/python -m ringleader run --on slurm -- python 'a b.py' &
 job=$!

@@ -92,7 +92,7 @@ class ScaleOptions:
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
-    pods: PodOptions = group(PodOptions)
+    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; in Slurm, of each node."})
     follow: FollowOptions = group(FollowOptions, of="scale")
     slurm: BatchOptions = group(BatchOptions)
 
