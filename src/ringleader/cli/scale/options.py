@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any
 
 from ringleader.bench import run_file
@@ -25,7 +24,7 @@ from ringleader.bench.scale.sizes import (
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RankOptions
+from ringleader.cli.options.rank_options import RankOptions, script_name
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import collected, refuse
@@ -165,13 +164,6 @@ def extended_grid(stored: Run, added: Sequence[Size]) -> tuple[Size, ...]:
     """Return the sizes of a stored run and behind them those that are new."""
     known = tuple(point.size for point in stored.points)
     return (*known, *(size for size in added if size not in known))
-
-
-def script_name(command: Sequence[str]) -> str:
-    """Return a short name for what is run: the first script among the words, else the program."""
-    scripts = [word for word in command if word.endswith((".py", ".sh"))]
-    word = PurePath((scripts or list(command) or ["run"])[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") or "run"
 
 
 def threads_for(

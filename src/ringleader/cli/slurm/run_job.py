@@ -13,8 +13,8 @@ from ringleader import __version__
 from ringleader.cli.follow_job import attend, job_terminal
 from ringleader.cli.option_defaults import Configuration
 from ringleader.cli.options.kubernetes_options import FollowOptions
+from ringleader.cli.options.rank_options import script_name
 from ringleader.cli.output import result_to
-from ringleader.cli.scale.options import script_name
 from ringleader.cli.typed_command import words_given
 from ringleader.errors import RingleaderError, refuse
 from ringleader.followed_job import End, Listener
