@@ -11,14 +11,13 @@ every result checked; then the same for float64 and bfloat16.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 
 import numpy
 import torch
 
 import ringleader.torch as hvd
-from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready
+from _pairs import best_ratio, context, keep, part, ratio, ready, timed
 from rows import BY_CASE
 
 SIZES = {"1 MiB": 1 << 20, "8 MiB": 8 << 20, "64 MiB": 64 << 20}
@@ -125,9 +124,8 @@ def main() -> None:
         for size, nbytes in SIZES.items():
             if kind and size == "1 MiB":
                 continue
-            block = max(1, (16 << 20) // nbytes)
-            times = in_turns(Arms(nbytes, dtype).all(), meet=hvd.barrier, rounds=args.rounds, block=block)
-            medians = {name: statistics.median(values) for name, values in times.items()}
+            arms = Arms(nbytes, dtype).all()
+            times, medians = timed(arms, meet=hvd.barrier, rounds=args.rounds, nbytes=nbytes)
             ratios, lines = verdicts(size, kind, times)
             result[f"{size} {kind}".strip()] = {"seconds": medians, "ratios": ratios}
             if first:
