@@ -122,7 +122,7 @@ def in_turns(
 def timed(
     arms: dict[str, Callable[[], Any]], *, meet: Callable[[], None], rounds: int, nbytes: int
 ) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Time arms that reduce ``nbytes`` each, in blocks of about 16 MiB; return their times and the medians."""
+    """Time arms that reduce ``nbytes`` each, in blocks of about 16 MiB; return times and their medians."""
     block = max(1, min(200, (16 << 20) // nbytes))
     times = in_turns(arms, meet=meet, rounds=rounds, block=block)
     return times, {name: statistics.median(values) for name, values in times.items()}

@@ -156,8 +156,8 @@ class RepeatedReduction:
         kept[self._key] = self
 
 
-def in_place_as_it_is(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's memory is host memory that holds its values as they are, to be written to."""
+def as_it_is(tensor: torch.Tensor) -> bool:
+    """Return whether the engine can work on the tensor itself: its values are in host memory as they are."""
     return (
         tensor.__class__ is torch.Tensor
         and tensor.layout is _STRIDED
