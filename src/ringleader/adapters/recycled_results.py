@@ -75,23 +75,23 @@ class ResultMemory(ABC):
                 owner, place = slots.pop()
             except IndexError:
                 break
-            if self.place(owner) != place:
-                continue
             # What nobody else knows, from here on, as a debugger may hold all that this function has: what is
             # counted of it is what is counted of an owner that is free.
             alone = object()
             # Twice, as another thread may turn its reference into a weak one or a use in C++, or the reverse.
             is_free = (
-                getrefcount(owner) == getrefcount(alone)
+                not self.is_used(owner)  # what rules most out
+                and getrefcount(owner) == getrefcount(alone)
                 and not weakref.getweakrefcount(owner)
                 and not self.is_used(owner)
                 and getrefcount(owner) == getrefcount(alone)
             )
             # What was used last is looked at first: the cache has it, if anything.
-            if is_free:
+            if not is_free:
+                slots.appendleft((owner, place))
+            elif self.place(owner) == place:
                 slots.append((owner, place))
                 return owner
-            slots.appendleft((owner, place))
         try:
             owner = self.new(nbytes)
         except (MemoryError, RuntimeError):  # the latter is PyTorch's
