@@ -35,7 +35,7 @@ _DIGEST, _ORDER, _REPEATED = attrgetter("digest"), attrgetter("order"), attrgett
 class FusionLimits:
     """What is packed. Equal on all ranks."""
 
-    small_bytes: int = 128 << 10
+    small_bytes: int = 512 << 10
     """A larger array travels alone: a barrier costs no more than its two copies would."""
     most_bytes: int = 1 << 20
     """So much is packed together at most: it stays in the cache from the first copy to the last."""
