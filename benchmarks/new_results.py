@@ -4,13 +4,15 @@
 
 ``sum`` and ``average`` are ``hvd.allreduce_``, in place; ``new`` is ``hvd.allreduce(x)`` as it is, ``named``
 with a name, ``begun`` ``hvd.allreduce_async`` and ``synchronize``, ``grouped`` four tensors of as many bytes
-together; each replaces the result before, as a loop does. Beside them Open MPI's sum into a new array,
-Gloo's in place, and every rank doing ``torch.add`` on as many bytes, on its own. All in one run, in turns,
-every result checked; then the same for float64 and bfloat16.
+together; each replaces the result before, as a loop does. Beside them Open MPI's sum into a new array and
+Gloo's in place. ``torch.add`` on as many bytes, every rank on its own, says what the memory allows: ``cores``
+into a third array, ``added`` in place, ``added new`` into two arrays by turns, where a loop's results are.
+All in one run, in turns, every result checked; then the same for float64 and bfloat16.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy
@@ -81,7 +83,10 @@ class Arms:
             self._check(name)
         for tensor in tensors.values():
             tensor.zero_()  # so that repeated sums stay finite
+        results = itertools.cycle([c, torch.empty_like(c)])
         arms["cores"] = lambda: torch.add(a, b, out=c)
+        arms["added"] = lambda: torch.add(a, b, out=a)
+        arms["added new"] = lambda: torch.add(a, b, out=next(results))
         return arms
 
     def _check(self, name: str) -> None:
@@ -102,6 +107,7 @@ def verdicts(size: str, kind: str, times: dict[str, list[float]]) -> tuple[dict[
             if peer in times and peer != call:
                 ratios[f"{call}/{peer}"] = ratio(times[call], times[peer])
                 ratios[f"{call}/{peer}, fastest rounds"] = best_ratio(times[call], times[peer])
+    ratios["added new/added"] = ratio(times["added new"], times["added"])
     place = ", ".join(word for word in (size, kind) if word)
     rows = {"average in place": "average/sum", "64 MiB, new, over MPI": "new/MPI"}
     rows |= {call: f"{call}/average" for call in CALLS[1:]}
@@ -131,6 +137,7 @@ def main() -> None:
             if first:
                 shown = ", ".join(f"{name} {value * 1e6:.0f}" for name, value in medians.items())
                 print(f"{size} {kind or 'float32'}, µs: {shown}")
+                print(f"    torch.add, two results by turns over in place: {ratios['added new/added']:.3f}")
                 print("\n".join(lines), end="\n" if lines else "")
     if first:
         print(f"    {context()}")
