@@ -107,8 +107,8 @@ class Execution:
 
         Ranks pack what follows where this was packed, so it is laid out when this is done.
         """
-        packs = self._fusion_buffer is not None and plan.batches is None and not plan.joins
-        if packs and self._fusion_buffer.is_known(plan.in_order):
+        buffer, new = self._fusion_buffer, plan.batches is None and not plan.joins
+        if new and buffer is not None and buffer.is_known(plan.in_order):
             plan.batches = self._batches(plan.in_order)
         if plan.batches is None:
             return 0

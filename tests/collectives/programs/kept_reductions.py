@@ -284,6 +284,13 @@ if session().engine.transport.name == "window":
                 assert (tensor == TOTAL + SIZE * (number - 1)).all()
             found = flags.meetings - before[0], flags._barriers - before[1]
             assert number == 1 or (found == meetings) == (number > 1), (factor, number, found)
+        for number in range(3):  # and so are operations like them that have other names
+            before = flags.meetings, flags._barriers
+            for tensor in tensors:
+                tensor.fill_(RANK + number)
+            results = hvd.grouped_allreduce(tensors, op=hvd.Sum)
+            assert all((one == TOTAL + SIZE * (number - 1)).all() for one in results)
+            assert (flags.meetings - before[0], flags._barriers - before[1]) == meetings, (factor, number)
 
 # No more are kept than CAPACITY.
 for at in range(CAPACITY // 512 + 2):
