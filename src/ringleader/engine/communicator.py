@@ -179,7 +179,7 @@ class PackedCopy:
         """Give back what `_look_up` made."""
 
     def close(self) -> None:
-        """Let go of what was made for it."""
+        """Let go of what was made for it. Whoever still copies with it has that made again."""
         for _, found in self._known:
             self._drop(found)
         self._known = []
@@ -204,10 +204,6 @@ class SlicedCopy(PackedCopy):
 
     def _look_up(self, addresses: list[int]) -> list[memoryview]:
         return [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
-
-    def close(self) -> None:
-        super().close()
-        self._slices = []
 
 
 class Communicator:
