@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -29,8 +30,9 @@ from ringleader.launch.outcome import Outcome
 from ringleader.plan.job import Job
 
 # The same examples in every run, and none of them on a clock: what passes here passes on a busier machine.
-# HYPOTHESIS_PROFILE=explore pytest … draws others, for an evening's search.
-hypothesis.settings.register_profile("same", deadline=None, derandomize=True)
+# `make test-long` tries ten times as many; HYPOTHESIS_PROFILE=explore pytest … draws others.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, max_examples=30)
+hypothesis.settings.register_profile("many", deadline=None, derandomize=True, max_examples=300)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
@@ -56,6 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # Workers of pytest-xdist tell their controller, which tells the stage.
     if (file := os.environ.get("PYTEST_OUTCOMES")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcomes(Path(file)))
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave out what was collected: it lives as long as the tests."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

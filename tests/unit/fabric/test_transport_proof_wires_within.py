@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import host, local
 
@@ -78,7 +78,8 @@ def test_nccl(lines: list[str], shares: dict[Wire, float]) -> None:
     [
         ({"ranks": 1}, "one rank: nothing"),
         ({"ranks": 1, "gpus": 1}, "one rank on one GPU"),
-        ({"counted": 0}, "told nothing"),
+        ({"counted": 0}, "TCP connections could not be read (nothing was reported of them)"),
+        ({"counted": 0, "connections": {"lo": 0.5}}, "moved 512 KiB, and no log says what else"),
         ({"shared": 0.1}, "102 KiB within the host, which is too little"),
         ({"mpi": local(0.9), "gloo": local(0.9)}, "too little"),
         ({}, "nothing within the host"),
@@ -92,7 +93,6 @@ def test_with_other_hosts_the_ports_say_nothing_about_the_bytes_within() -> None
     assert judge({"lo": 1, "ib": 900}, mpi=local(100), only_host=False).shares == {Wire.SHM: 1.0}
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["lo", "ib", "eth0"]), st.floats(0, 2000) | st.just("N/A")),
     st.floats(0, 100),
