@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.agents import job_directory
 from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
@@ -28,11 +28,14 @@ from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
+    from ringleader.launch.job_record import JobRecord
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.mpirun_session import Supervisor
 
 EARLY_SECONDS = 10.0
+LEAST = 1024 * 1024
+"""Bytes that connections of a host have to have moved."""
 PAUSE_SECONDS = 5.0
 """Before the hosts are probed again for a restart, where one of them did not answer."""
 
@@ -47,23 +50,30 @@ def launch(
     prober: Prober = probe,
     early: float = EARLY_SECONDS,
     standby: MpirunProcess | None = None,
+    record: JobRecord | None = None,
 ) -> Outcome:
     """Run a job to its end.
 
     ``environ``: the caller's environment. ``stdin``: a descriptor that rank 0 may read. ``payload``: the
     pickled call of ``ringleader.run``. ``early``: seconds after which a rank that ended with 0 while others
-    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here. While
-    it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served here (in the main thread). Raises RequestError,
-    ProbeError, RefusedError, and StoppedError for a signal, before anything runs, and LaunchError where the
-    MPI started nothing, or something else than the plan.
+    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here.
+    ``record``: what the run is recorded in. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served
+    here (in the main thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal,
+    before anything runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
     if job.elastic is not None:
         from ringleader.launch.elastic.launch_elastic import launch_elastic
 
         return launch_elastic(
-            job, environ=environ, listener=listener, stdin=stdin, payload=payload, standby=standby
+            job,
+            environ=environ,
+            listener=listener,
+            stdin=stdin,
+            payload=payload,
+            standby=standby,
+            record=record,
         )
-    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
+    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
             with contextlib.closing(standby or MpirunProcess()) as mpirun:
@@ -90,7 +100,9 @@ class _Starts:
         stdin: int | None,
         payload: bytes | None,
         early: float,
+        record: JobRecord | None,
     ) -> None:
+        self.record = record
         self.job, self.environ, self.listener, self.prober = job, environ, listener, prober
         self.stdin, self.payload, self.early = stdin, payload, early
         self.began = time.monotonic()
@@ -178,6 +190,8 @@ class _Starts:
         )
         self.restarts.append(restart)
         self.listener.warning(str(restart))
+        if self.record is not None:
+            self.record.happened("restart", f"all ranks, {restart.number} of {restart.most}", reason)
 
     def _supervised(self, prepared: Prepared, mpirun: MpirunProcess, caught: int | None) -> Supervisor:
         """Start mpirun and stay until all has ended; remove what is left, in any case."""
@@ -223,6 +237,7 @@ class _Starts:
                 stdin=self.stdin,
                 payload=self.payload,
                 open_files=allowed,
+                record=self.record,
             )
             supervisor = Supervisor(
                 prepared,
@@ -242,8 +257,10 @@ class _Starts:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
         proof = None
-        if any(state.traffic for state in ranks):
-            # Only now, as no job should start later for it.
+        told = [state.evidence for state in ranks if state.evidence is not None]
+        is_worth = len(ranks) > 1 and any(self.job.require or may_have_exchanged(words) for words in told)
+        if is_worth or any(state.traffic for state in ranks):
+            # Only now, as no job should start later for it, and one that exchanged nothing end later.
             from ringleader.launch.job_transport import judged_proof
 
             message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
@@ -267,6 +284,13 @@ class _Starts:
             stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
+
+
+def may_have_exchanged(evidence: Mapping[str, Any]) -> bool:
+    """Say whether ranks of a host that reported nothing may have exchanged something worth a verdict."""
+    connections = evidence.get("connections", {})
+    pairs = sum(sent + received for _ours, _others, sent, received in connections.get("pairs", ()))
+    return bool(evidence.get("logs") or evidence.get("verbs") or connections.get("missing")) or pairs > LEAST
 
 
 def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:

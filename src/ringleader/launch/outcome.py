@@ -140,7 +140,7 @@ class Outcome(JobExit):
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
-    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank reported any."""
+    """Which wires carried the bytes that the ranks exchanged; ``None``: nothing was gathered of them."""
     elastic: ElasticHistory | None = None
     """What an elastic job went through."""
     differences: tuple[dict[str, Any], ...] = ()

@@ -261,6 +261,12 @@ class Job:
         old=("--output-dir",),
         metavar="DIR",
     )
+    report: str | None = option(
+        "Record the run in DIR while it runs, and make a page of it there; `ringleader report --serve DIR` "
+        "shows it meanwhile.",
+        metavar="DIR",
+        read=_directory,
+    )
     quiet: bool = flag("Hide the ranks' output, but explain failures.")
     prefix_output: bool = flag(
         "Do not print '[rank] ' before each line.", "--no-prefix", default=True, negated=True
@@ -326,6 +332,9 @@ class Job:
         after="mpi",
         of="hosts cluster",
     )
+    sample_seconds: float = 0.0
+    """Between two samples of what each host's interfaces and RDMA ports have carried; 0: none are taken. The
+    listener hears them as reports of the kind ``host_sample``."""
     uncoupled: bool = False
     """Start the ranks as usual but let them exchange nothing: the baseline of ``ringleader scale``."""
     in_step: bool = False

@@ -273,7 +273,8 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         slurm_job=followed_slurm_job(chosen, where, elastic, environ),
         faults=faults,
     )
-    job = replace(job, elastic=changes, faults=tuple(faults.found))
+    every = job.sample_seconds if job.report is None else 1.0
+    job = replace(job, elastic=changes, sample_seconds=every, faults=tuple(faults.found))
     check(job)
     check_ssh_files(job)
     if chosen.allocation is not None:
@@ -335,14 +336,24 @@ def run_job(
         label=label,
         transport=label is None,
     )
+    recording = None
     try:
-        outcome = launch(
-            job, environ=environ, listener=listener, stdin=descriptor(sys.stdin), standby=standby
-        )
-    except RingleaderError:
+        if job.report is not None:
+            from ringleader.cli.run.recording import Recording  # few jobs need it
+
+            recording = Recording(job, job.report, listener)
+        record = None if recording is None else recording.record
+        stdin = descriptor(sys.stdin)
+        outcome = launch(job, environ=environ, listener=listener, stdin=stdin, standby=standby, record=record)
+    except RingleaderError as error:
+        standby.close()
+        if recording is not None:
+            recording.failed(error)
         listener.finish(None)
         raise
     outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
+    if recording is not None:
+        recording.ended(outcome)
     listener.finish(outcome)
     return outcome
 

@@ -51,6 +51,8 @@ class Terminal:
         self._quiet, self._shown, self._transport = quiet, shown, transport
         self._outlets = outlets
         self._meter: Meter | None = None
+        self.contexts: dict[int, dict[str, Any]] = {}
+        """What each rank reported of its host, its versions and its transport."""
 
     def output(self, rank: int, stream: str, line: bytes) -> None:
         """Show a rank's line."""
@@ -69,6 +71,8 @@ class Terminal:
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
         """Measure the job by what ranks report."""
+        if message.get("kind") == "context" or "transport" in message:
+            self.contexts.setdefault(rank, {}).update(message)
         if message.get("kind") in ("progress", "steps"):
             if self._meter is None:
                 from ringleader.bench.scale.meter import Meter

@@ -158,6 +158,11 @@ class ElasticJob(Session[ElasticRank]):
 
     def _event(self, event: Event) -> None:
         self.events.append(event)
+        if (record := self.channels.record) is not None and event.kind == "generation":
+            order = [self.ranks[one] for one in self.state.order if one in self.ranks]
+            record.started([rank.host.host.name for rank in order], event)
+        elif record is not None:
+            record.event(event)
         if event.kind == "generation" and event.generation == 1:
             self.listener.progress("")
         if text := line_of(event):
@@ -270,6 +275,8 @@ class ElasticJob(Session[ElasticRank]):
     def _host_says(self, host: str, words: dict[str, Any]) -> None:
         """Take what a host's agent says."""
         what = words["do"]
+        if what == "committed" and self.channels.record is not None:
+            self.channels.record.committed(int(words["number"]))
         if what in NEWS:
             self.take(**words | {"host": host})
         if what == "not_spawned":
