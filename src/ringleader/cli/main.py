@@ -90,6 +90,7 @@ COMMANDS: Table = {
     "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
     "bench": ("command_groups:bench", "Measure links, collectives and training steps."),
     "report": ("report", "Show, compare and serve stored runs."),
+    "analyze": ("analyze", "Show where training steps went, by PyTorch's traces."),
     "predict": ("predict", "Predict efficiency with more ranks or another network."),
     "doctor": ("doctor.command", "Check hosts or an image, and explain what to fix."),
     "config": ("config", "Show which defaults are set, and where."),

@@ -6,9 +6,8 @@ Touches nothing: files are handed in. `host_options` says where a job runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 from ringleader.cli.options.host_options import Chosen
@@ -248,13 +247,6 @@ def elastic_options(
         slurm_job=slurm_job,
     )
     return replace(found, **given)
-
-
-def script_name(command: Sequence[str]) -> str:
-    """Return a short name for what is run: the first script among the words, else the program."""
-    scripts = [word for word in command if word.endswith((".py", ".sh"))]
-    word = PurePath((scripts or list(command) or ["run"])[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") or "run"
 
 
 def _absolute(current_dir: str, path: str) -> str:

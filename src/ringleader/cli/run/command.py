@@ -98,6 +98,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "stragglers": [vars(one) for one in outcome.stragglers],
         "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+        **({} if outcome.profile is None else {"profile": outcome.profile}),
     }
 
 
@@ -292,6 +293,11 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         slurm_job=followed_slurm_job(chosen, where, elastic, environ),
         faults=faults,
     )
+    if job.profile is not None:
+        from ringleader.bench.run_file import name_of_now, script_name  # few jobs need it
+
+        usual = job.report or f"runs/{name_of_now(script_name(job.command))}"
+        job = replace(job, profile_dir=os.path.abspath(job.profile_dir or f"{usual}/profile"))  # noqa: PTH100
     every = job.sample_seconds if job.report is None else 1.0
     job = replace(job, elastic=changes, sample_seconds=every, faults=tuple(faults.found))
     check(job)
@@ -355,6 +361,10 @@ def run_job(
         label=label,
         transport=label is None,
     )
+    if job.profile is not None and job.profile_dir is not None:
+        from ringleader.cli.run.profile import Profile
+
+        listener.profile = Profile(job.profile, job.profile_dir, listener.warning)
     recording = None
     try:
         if job.report is not None:
@@ -371,6 +381,8 @@ def run_job(
         listener.finish(None)
         raise
     outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
+    if listener.profile is not None:
+        outcome = replace(outcome, profile=listener.profile.finish())
     if recording is not None:
         recording.ended(outcome)
     listener.finish(outcome)

@@ -24,7 +24,7 @@ from ringleader.bench.scale.sizes import (
 from ringleader.cli.options.host_options import ON, HostOptions
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import RankOptions, script_name
+from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.typed_command import REPLACE
 from ringleader.errors import collected, refuse
@@ -132,8 +132,9 @@ def make_request(
         run = replace(stored, points=points, in_step=in_step, failure="", **own)
     else:
         usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
+        now = run_file.name_of_now(run_file.script_name(job.command))
         run = Run(
-            name=run_file.name_of_now(script_name(job.command)) if options.name is None else options.name,
+            name=now if options.name is None else options.name,
             context=Context(command=(), lab=lab, image=image),
             points=points_of(grid),
             warmup=options.warmup,

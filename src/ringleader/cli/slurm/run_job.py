@@ -10,10 +10,10 @@ from collections.abc import Collection
 import click
 
 from ringleader import __version__
+from ringleader.bench import run_file
 from ringleader.cli.follow_job import attend, job_terminal
 from ringleader.cli.option_defaults import Configuration
 from ringleader.cli.options.kubernetes_options import FollowOptions
-from ringleader.cli.options.rank_options import script_name
 from ringleader.cli.output import result_to
 from ringleader.cli.typed_command import words_given
 from ringleader.errors import RingleaderError, refuse
@@ -85,14 +85,14 @@ def run_on_slurm(
     chosen = None if configuration is None else configuration.chosen
     python = (sys.executable, "-m", "ringleader", *([] if chosen is None else [f"--config={chosen}"]))
     command = (*python, verb, "--on", "slurm", *words, "--", *job.command)
-    asked = sbatch_words(batch, name=script_name(job.command), np=most_ranks(job), grace=job.grace)
+    asked = sbatch_words(batch, name=run_file.script_name(job.command), np=most_ranks(job), grace=job.grace)
     script = script_of(batch, command, asked, grace=job.grace)
     if follow.dry_run:
         sys.stdout.write(script)
         return 0
     slurm = Slurm(os.environ)
     with result_to(follow.json) as result:
-        name, to_stderr = script_name(job.command), follow.json.json
+        name, to_stderr = run_file.script_name(job.command), follow.json.json
         terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=to_stderr)
         work = _Submission(slurm, script, asked, secret)
         about = {"format": FORMAT, "ringleader": __version__}
