@@ -33,6 +33,7 @@ from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job
 from ringleader.plan.job import faults_of as job_faults_of
 from ringleader.scaling import IN_STEP_CHOICES, Context, Request, Run, Size
+from ringleader.slurm.batch_script import BatchOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,9 @@ class ScaleOptions:
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
-    pods: PodOptions = group(PodOptions)
+    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; in Slurm, of each node."})
     follow: FollowOptions = group(FollowOptions, of="scale")
+    slurm: BatchOptions = group(BatchOptions)
 
 
 def make_request(
