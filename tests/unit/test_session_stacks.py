@@ -36,6 +36,7 @@ def shown(*states, is_stopping=False, act=Session._explain):
         is_stopping=is_stopping,
         _least_wait=None,
         listener=SimpleNamespace(warning=said.append),
+        note=lambda kind, who, why: None,
         hang=None,
         note=lambda kind, who, why: None,
     )
