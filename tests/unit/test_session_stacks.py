@@ -38,7 +38,6 @@ def shown(*states, is_stopping=False, act=Session._explain):
         listener=SimpleNamespace(warning=said.append),
         note=lambda kind, who, why: None,
         hang=None,
-        note=lambda kind, who, why: None,
     )
     act(session)
     return said
