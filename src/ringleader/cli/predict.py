@@ -9,7 +9,7 @@ import json
 import statistics
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,13 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
         document = _profile_document(path)
         if isinstance(document, dict) and "schema" in document:
             run = run_file.from_document(document, path)
-    if run is None:
-        return from_document(document, path, layers_of)
     if isinstance(run, Run):
         return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+    given = {"--gradients": size, "--batch": batch}
+    stated = [name for name, value in given.items() if value is not None]
+    refuse([Fault(where=name, what=f"is in {path}", hint="leave it out") for name in stated])
+    if run is None:
+        return from_document(document, path, layers_of)
     if isinstance(run, TrainingRun) and (text := profile_text(run)) is not None:
         return from_document(tomllib.loads(text), path, layers_of)
     if isinstance(run, TrainingRun):
@@ -228,7 +231,8 @@ class PredictOptions:
         read=_called(WITHIN, "link", "within a host"),
     )
     ports: int | None = option(
-        "Network ports per host. [default: as in the GPU's usual host; 1 with --network or without --gpu]",
+        "Network ports per host, also of --what-if. [default: 1 of a named network, else as in the GPU's "
+        "usual host or --facts]",
         metavar="N",
         least=1,
         most=256,
@@ -306,7 +310,12 @@ def place_of(facts: HostFacts, where: str, name: str | None) -> Place:
     gpu = gpus()[name] if name is not None else next(filter(None, map(gpu_called, products)), None)
     if gpu is None:
         what = f"has no GPU that is known: {', '.join(dict.fromkeys(products)) or 'none'}"
-        raise RequestError(what, where=where, hint=f"--gpu {'|'.join(gpus())}")
+        hint = f"--gpu {'|'.join(gpus())}"
+        if near := next(filter(None, (gpu_called(product, any_board=True) for product in products)), None):
+            hint = f"--gpu {near.name} is the nearest, with another board, other links and another clock"
+        raise RequestError(what, where=where, hint=hint)
+    if memory := min((one.memory for one in facts.gpus if one.memory), default=0):
+        gpu = replace(gpu, memory=float(memory))
     rates = [
         port.rate
         for device in facts.rdma_devices
@@ -342,7 +351,7 @@ def forecast_of(options: PredictOptions) -> Forecast:
     between = curve if isinstance(curve, Link) else place.between
     if options.network is not None or between is None:
         between = curve if isinstance(curve, Link) else BETWEEN[options.network or USUAL_NETWORK]
-    network = _network(options, between, place)
+    network = _network(options, between, place, named=options.network is not None)
     if options.network is None and curve is None and place.between is None:
         network = replace(network, between=replace(between, name=f"{USUAL_NETWORK} (assumed)"))
     given = dict(options.setup)
@@ -360,10 +369,7 @@ def forecast_of(options: PredictOptions) -> Forecast:
         all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
         **(preset | given),
     )
-    if job.on_gpu is None and setup.tensor * setup.pipeline > 1:
-        what = "is for transformers whose shape is known"
-        hint = "--gpu and --model, or --parameters, --layers and --hidden"
-        raise RequestError(what, where="--tensor" if setup.tensor > 1 else "--pipeline", hint=hint)
+    refuse(_without_effect(options, job, curve))
     failures = None
     if options.commit is not None:
         failures = Failures(
@@ -376,7 +382,7 @@ def forecast_of(options: PredictOptions) -> Forecast:
         job,
         setup,
         options.ranks or _usual_ranks(job, per_host, setup.tensor * setup.pipeline),
-        others=tuple(_network(options, BETWEEN[name], place) for name in options.what_if),
+        others=tuple(_network(options, BETWEEN[name], place, named=True) for name in options.what_if),
         until=options.until,
         from_specifications=options.from_specifications,
         network_known=options.network is not None or curve is not None or place.between is not None,
@@ -384,8 +390,53 @@ def forecast_of(options: PredictOptions) -> Forecast:
     )
 
 
-def _network(options: PredictOptions, between: Link, place: Place) -> Network:
-    ports = options.ports or (place.ports if options.network is None else 0) or 1
+_OF_TRANSFORMERS = ("tensor", "pipeline", "recompute", "mfu", "sequence", "parameters", "layers", "hidden")
+
+
+def _without_effect(
+    options: PredictOptions, job: MeasuredJob, curve: Link | MeasuredAllReduce | None
+) -> list[Fault]:
+    """Return a fault for each option that was given and would change nothing beside the others."""
+    faults = []
+
+    def without_effect(reason: str, hint: str, *names: str) -> None:
+        for name in names:
+            value = getattr(options, name, options.setup.get(name))
+            if value is not None and value != _DEFAULTS.get(name):
+                faults.append(Fault(where=f"--{name.replace('_', '-')}", what=reason, hint=hint))
+
+    if job.on_gpu is None:
+        hint = "--gpu and --model, or --parameters, --layers and --hidden, without a profile and --rate"
+        without_effect("is for transformers whose rate follows from their shape", hint, *_OF_TRANSFORMERS)
+    elif options.model is not None:
+        reason, hint = f"is that of {options.model}", "leave it out, or leave out --model"
+        without_effect(reason, hint, "parameters", "layers", "hidden", "gradients")
+    else:
+        without_effect("follows from --parameters", "leave it out", "gradients")
+    if options.source is not None:
+        without_effect(f"is in {options.source}", "leave it out", "rate")
+    elif job.on_gpu is None and options.model in models.NAMES:
+        without_effect(f"is that of {options.model}", "leave it out, or leave out --model", "gradients")
+    if options.setup.get("strategy", "ddp") == "ddp":
+        hint = "--strategy fsdp, zero-1, zero-2 or zero-3"
+        without_effect("is for strategies that share the state, and ddp does not", hint, "shard_ranks")
+    if options.setup.get("algorithm") != "servers":
+        reason = "is for parameter servers"
+        without_effect(reason, "--algorithm servers", "servers", "servers_apart")
+    if options.commit is None:
+        reason = "is for what failures cost, and needs what a commit costs"
+        without_effect(reason, "--commit SECONDS", "recovery", "commit_every", "mtbf")
+    if isinstance(curve, Link):
+        without_effect("is what --curve measured", "leave one of them out", "network")
+    return faults
+
+
+_DEFAULTS = {field.name: field.default for kind in (PredictOptions, Setup) for field in fields(kind)}
+
+
+def _network(options: PredictOptions, between: Link, place: Place, *, named: bool) -> Network:
+    """Return the network with these links between hosts; one that somebody ``named`` has one port."""
+    ports = options.ports or (0 if named else place.ports) or 1
     if place.gpu is not None and options.within is None:
         return place.gpu.network(between, ports)
     within = WITHIN[options.within or "pcie"]
@@ -396,6 +447,9 @@ def _job(options: PredictOptions, gpu: Gpu | None) -> MeasuredJob:
     """Return the job of SOURCE, or of --model and --rate, or of a transformer on a GPU."""
     known = models.model(options.model) if options.model in models.NAMES else None
     if options.source is not None:
+        if options.model is not None and known is None:
+            what = f"does not say how the gradients of {options.source} are spread"
+            raise RequestError(what, where="--model", hint=f"without it, or {', '.join(models.NAMES)}")
         return read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
     faults: list[Fault] = []
     wrong = {fault.where for fault in options.faults}

@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ringleader.errors import Fault, refuse
+from ringleader.metrics import efficiency
 from ringleader.predict.failures import Failures, Goodput, goodput
 from ringleader.predict.fitting import (
     FARTHEST,
@@ -52,6 +54,19 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What the efficiency of a transformer on GPUs is relative to: a rank of the smallest group that fits."""
+
+    ranks: int
+    rate: float
+    """Samples per second over all of them."""
+    step: float
+    """Seconds of an update."""
+    fits: bool
+    """False: the memory of a GPU is not enough at any size, and this is the smallest group."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Below:
     """From which size on efficiency is under a bound."""
 
@@ -77,6 +92,7 @@ class Forecast:
     """What is predicted for one job."""
 
     profile: Profile
+    """Of one rank; with a ``reference``, of one of its ranks."""
     setup: Setup
     rows: tuple[Row, ...]
     fit: Fit | None
@@ -87,6 +103,8 @@ class Forecast:
     below: Below | None = None
     capacity: float = 0.0
     """Bytes of memory of a GPU; 0: not known."""
+    reference: Reference | None = None
+    """``None``: efficiency is relative to one rank, whose rate was measured or stated."""
 
 
 def forecast(
@@ -129,16 +147,17 @@ def forecast(
         return known.prediction(changed, last.basis, count)
 
     tried = what_ifs(used, count, predicted, others, known.fits) if count > 1 else []
-    profile = known.profile(used, count)
+    reference = known.reference
     return Forecast(
-        profile=profile,
+        profile=known.profile(used, 1 if reference is None else reference.ranks),
         setup=setup,
         rows=rows,
         fit=fitted,
-        limit=limit_sentence(profile, used, last.prediction, tried),
+        limit=limit_sentence(known.profile(used, count), used, last.prediction, tried),
         tried=tuple(tried),
         below=None if until is None else known.below(until),
         capacity=0.0 if job.on_gpu is None else job.on_gpu.gpu.memory,
+        reference=reference,
     )
 
 
@@ -178,6 +197,22 @@ class _Known:
         on_gpu = self.job.on_gpu
         return on_gpu is None or on_gpu.memory(setup, ranks) <= on_gpu.gpu.memory
 
+    @cached_property
+    def reference(self) -> Reference | None:
+        """What efficiency is relative to, of a transformer on GPUs: one rank of it may not hold the model."""
+        on_gpu, setup = self.job.on_gpu, self.stated
+        if on_gpu is None:
+            return None
+        parts, per_host = setup.tensor * setup.pipeline, setup.per_host
+        within = [count for count in range(parts, per_host + 1, parts) if _fills(count, setup)]
+        whole = _whole(setup)
+        found = next((count for count in within if self.fits(setup, count)), None) or size_below(
+            lambda count: on_gpu.memory(setup, count), whole, math.nextafter(on_gpu.gpu.memory, math.inf)
+        )
+        ranks = found or min([*within, whole])
+        at = predict(self.profile(setup, ranks), setup, ranks)
+        return Reference(ranks=ranks, rate=at.rate, step=at.step, fits=found is not None)
+
     def _fit(self, ranks: int) -> Fit | None:
         """Return the fit where it reaches so far."""
         return self.fitted if self.fitted is not None and ranks <= FARTHEST * self.fitted.largest else None
@@ -191,7 +226,7 @@ class _Known:
         return fitted.setup
 
     def basis(self, ranks: int) -> str:
-        if ranks == 1:
+        if ranks == 1 and self.job.on_gpu is None:
             return GIVEN
         fitted = self._fit(ranks)
         if fitted is None:
@@ -206,6 +241,9 @@ class _Known:
         With the expected efficiency all losses but computing are in the same proportion.
         """
         at = predict(self.profile(setup, ranks), setup, ranks)
+        if self.reference is not None:
+            per_rank = self.reference.rate / self.reference.ranks
+            return replace(at, efficiency=efficiency(at.rate, ranks, per_rank))
         lost = at.step - at.compute
         if self.fitted is None or basis not in (FITTED, MEASURED):
             return at
@@ -250,11 +288,12 @@ class _Known:
 
         def search(setup: Setup, largest: int = 1 << 20) -> int | None:
             def efficiency_of(ranks: int) -> float:
-                return predict(self.profile(setup, ranks), setup, ranks).efficiency
+                if self.reference is None:
+                    return predict(self.profile(setup, ranks), setup, ranks).efficiency
+                # Smaller groups than the one that it is relative to do not fit.
+                return self.prediction(setup, STATED, max(ranks, self.reference.ranks)).efficiency
 
-            # Sizes that fill hosts and the groups that share a model, or its state.
-            groups = setup.tensor * setup.pipeline * (setup.shard_ranks or 1)
-            return size_below(efficiency_of, math.lcm(setup.per_host, groups), bound, largest)
+            return size_below(efficiency_of, _whole(setup), bound, largest)
 
         if self.fitted is not None:
             found = search(self.fitted.setup, FARTHEST * self.fitted.largest)
@@ -263,10 +302,29 @@ class _Known:
         return Below(bound=bound, ranks=search(self.stated), basis=STATED)
 
 
+def _whole(setup: Setup) -> int:
+    """Return the least ranks that fill hosts and the groups that share a model, or its state."""
+    return math.lcm(setup.per_host, setup.tensor * setup.pipeline * (setup.shard_ranks or 1))
+
+
+def _fills(ranks: int, setup: Setup) -> bool:
+    try:
+        division_of(ranks, setup)
+    except ValueError:
+        return False
+    return True
+
+
+def _label(network: Network, now: Network) -> str:
+    """Return its name, and the number of its ports where that is another one."""
+    ports = f"{network.ports} port{'s' if network.ports > 1 else ''} of "
+    return f"{ports if network.ports != now.ports else ''}{network.name}"
+
+
 def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Iterator[tuple[str, Setup]]:
     """Yield the changes to try, each of which somebody can make. ``others``: networks that the user named."""
     for network in others:
-        yield network.name, replace(setup, network=network, all_reduce=None, slowdown=1.0)
+        yield _label(network, setup.network), replace(setup, network=network, all_reduce=None, slowdown=1.0)
     by_formula = setup.all_reduce is None  # a measured one says nothing of another network or algorithm
     network, doubled = setup.network, 2 * setup.per_host
     if by_formula and ranks > setup.per_host:
@@ -319,23 +377,16 @@ def what_ifs(
 ) -> list[WhatIf]:
     """Try every change at one size; the best first. What does not fit into memory is not a change to make.
 
-    A gain is of the rate, in parts of efficiency: for a change of how the work is divided changes how long a
-    rank computes, too.
+    Of a transformer all efficiencies are relative to the same rate, so a gain is one of the rate: a change of
+    how the work is divided changes how long a rank computes, too.
     """
     now = predicted(setup)
     found = []
     for change, other in changes(setup, ranks, others):
-        try:
-            division_of(ranks, other)
-        except ValueError:  # the ranks do not fill its groups
-            continue
-        if not fits(other, ranks):
+        if not _fills(ranks, other) or not fits(other, ranks):
             continue
         result = predicted(other)
-        gain = result.efficiency - now.efficiency
-        if setup.batch:
-            gain = now.efficiency * (result.rate / now.rate - 1)
-        found.append(WhatIf(change=change, prediction=result, gain=gain))
+        found.append(WhatIf(change=change, prediction=result, gain=result.efficiency - now.efficiency))
     return sorted(found, key=lambda one: -one.gain)
 
 
