@@ -16,8 +16,8 @@ from tests.report.conftest import pairs_of, samples
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
+from ringleader.number_format import gigabytes, percent, seconds, thousands, times
 from ringleader.report.kinds import document
-from ringleader.report.number_format import gigabytes, percent, seconds, thousands, times
 from ringleader.report.page import render
 from ringleader.scaling import Run
 

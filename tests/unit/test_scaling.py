@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.metrics import Sample, Spread
-from ringleader.report.number_format import percent, plural, seconds, thousands, times
+from ringleader.number_format import percent, plural, seconds, thousands, times
 from ringleader.report.scaling import summary
 from ringleader.report.scaling_plots import step_parts
 from ringleader.report.scaling_sentences import headline_of
@@ -169,6 +169,8 @@ def test_step_parts_from_the_engine_or_from_differences() -> None:
         (thousands(12345.6), "12,346"),
         (seconds(0), "0 s"),
         (seconds(1.5), "1.50 s"),
+        (seconds(0.9996), "1.00 s"),
+        (seconds(0.9994), "999 ms"),
         (seconds(0.01234), "12.3 ms"),
         (seconds(0.000123), "123 µs"),
         (plural(1, "rank"), "1 rank"),

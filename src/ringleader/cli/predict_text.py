@@ -8,10 +8,10 @@ from typing import Any
 
 from ringleader.cli.output import table
 from ringleader.fabric.byte_size import byte_size
+from ringleader.number_format import percent, plural, seconds, span, thousands, times
 from ringleader.predict.fitting import Fit
 from ringleader.predict.forecast import Forecast, Row
 from ringleader.predict.step_model import Setup
-from ringleader.report.number_format import percent, plural, seconds, span, thousands, times
 
 SCHEMA = 1
 """Version of the JSON."""

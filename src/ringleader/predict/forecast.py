@@ -12,6 +12,7 @@ from functools import cached_property
 
 from ringleader.errors import Fault, refuse
 from ringleader.metrics import efficiency
+from ringleader.number_format import plural
 from ringleader.predict.failures import Failures, Goodput, goodput
 from ringleader.predict.fitting import (
     FARTHEST,
@@ -317,8 +318,8 @@ def _fills(ranks: int, setup: Setup) -> bool:
 
 def _label(network: Network, now: Network) -> str:
     """Return its name, and the number of its ports where that is another one."""
-    ports = f"{network.ports} port{'s' if network.ports > 1 else ''} of "
-    return f"{ports if network.ports != now.ports else ''}{network.name}"
+    same = network.ports == now.ports
+    return network.name if same else f"{plural(network.ports, 'port')} of {network.name}"
 
 
 def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Iterator[tuple[str, Setup]]:

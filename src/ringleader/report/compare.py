@@ -19,7 +19,7 @@ from ringleader.fabric.check_result import listed
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.metrics import ComparableRate, Spread
-from ringleader.report.number_format import NONE, percent, plural, seconds, thousands
+from ringleader.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import Table, host_details
 from ringleader.scaling import Context, HostContext
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ringleader.launch.elastic_history import Event
 from ringleader.measurements.elastic import ElasticRun
-from ringleader.report.number_format import NONE, plural, seconds
+from ringleader.number_format import NONE, plural, seconds
 from ringleader.report.summary import Summary, facts, run_document, table_of
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ringleader.confidence_interval import Interval
 from ringleader.metrics import Spread
-from ringleader.report.number_format import percent, plural, seconds, thousands, times
+from ringleader.number_format import percent, plural, seconds, thousands, times
 from ringleader.report.summary import ended_early
 from ringleader.scaling import Context, Losses, Run, Scaling, compare_sizes, scalings
 
