@@ -125,9 +125,13 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "words",
-    ["--strategy fsdp --recompute", "--strategy fsdp --shard-ranks 8 --recompute", "--strategy zero-1 --tensor 8",
-     "--strategy zero-1 --tensor 8 --pipeline 2 --micro-steps 8"],
-)  # fmt: skip
+    [
+        "--strategy fsdp --recompute",
+        "--strategy fsdp --shard-ranks 8 --recompute",
+        "--strategy zero-1 --tensor 8",
+        "--strategy zero-1 --tensor 8 --pipeline 2 --micro-steps 8",
+    ],
+)
 def test_efficiency_is_relative_to_the_smallest_group_that_fits(
     words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,13 +246,15 @@ def test_a_host_that_doctor_has_read(capsys: pytest.CaptureFixture[str], tmp_pat
         ("--model llama-3-8b --gpu h100 --strategy fsdp --shard-ranks 7 --ranks 64", "64 copies of a model"),
         ("--model llama-3-8b --gpu h100 --mfu 1.5 --commit -1 --mtbf 0", "--mfu|--commit|--mtbf"),
         (
-            "--model llama-3-8b --gpu h100 --shard-ranks 8 --servers 2 --recovery 60 --mtbf 9 --commit-every 5 "
-            "--layers 16 --gradients 1e9",
-            "--shard-ranks: is for strategies that share|--servers: is for parameter servers|--recovery: is for "
-            "what failures cost|--mtbf: is|--commit-every: is|--layers: is that of llama-3-8b|--gradients: is",
+            "--model llama-3-8b --gpu h100 --shard-ranks 8 --servers 2 --recovery 60 --mtbf 9 "
+            "--commit-every 5 --layers 16 --gradients 1e9",
+            "--shard-ranks: is for strategies that share|--servers: is for parameter servers|"
+            "--recovery: is for what failures cost|--mtbf: is|--commit-every: is|"
+            "--layers: is that of llama-3-8b|--gradients: is",
         ),
         (
-            "--model resnet-50 --rate 3000 --batch 64 --gpu h100 --recompute --mfu 0.4 --sequence 8 --gradients 9",
+            "--model resnet-50 --rate 3000 --batch 64 --gpu h100 --recompute --mfu 0.4 --sequence 8 "
+            "--gradients 9",
             "--recompute: is for transformers|--mfu: is|--sequence: is|--gradients: is that of resnet-50",
         ),
         ("--parameters 7e9 --layers 32 --hidden 4096 --gpu h100 --gradients 9", "--gradients: follows from"),
