@@ -1,4 +1,4 @@
-"""Hangs of a plain `torch.distributed` job on two hosts: five ways, and FSDP2; healthy jobs are not accused."""
+"""Hangs of plain `torch.distributed` jobs on two hosts: five ways, FSDP2, and healthy jobs."""
 
 from __future__ import annotations
 
