@@ -21,7 +21,9 @@ def test_ranks_learn_the_digits_together(example: str, ranks: int) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=390, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    (accuracy,) = (line.split("test accuracy: ")[1].split("%")[0] for line in lines if "test accuracy: " in line)
+    (accuracy,) = (
+        line.split("test accuracy: ")[1].split("%")[0] for line in lines if "test accuracy: " in line
+    )
     assert float(accuracy) > 94
     digests = {line.split(": ")[1] for line in lines if "weights of rank" in line}
     assert len(digests) == 1 and sum("weights of rank" in line for line in lines) == ranks

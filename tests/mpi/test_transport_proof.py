@@ -70,7 +70,7 @@ def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = run("-n", "2", "--require", "shm", "--json-file", str(out), script="pass")
     assert done.returncode == 3
-    assert "--require shm: no rank told what it exchanged" in done.stderr
+    assert "--require shm: no rank reported what it exchanged" in done.stderr
     assert json.loads(out.read_text())["proof"] is None
 
 

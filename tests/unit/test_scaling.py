@@ -321,7 +321,7 @@ CAUTIONS = [
     (run_of(ONE, repeats=5), "The run is not complete"),
     (run_of(Point(hosts=1, slots=1, samples=taken(100)), repeats=1), "One repetition"),
     (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40%)"),
-    (odd(2, source="total", heard=1), "Not every rank told its rate"),
+    (odd(2, source="total", heard=1), "Not every rank reported its rate"),
     (odd(heard=1, seconds=0.3), "measured over 300 ms only"),
     (odd(heard=1, together=False), "At 1x1 the ranks of a run hardly trained at the same time"),
     (odd(2, differences=("the parameters …",)), "At 1x2 the parameters …"),

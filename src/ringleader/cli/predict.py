@@ -486,7 +486,7 @@ def _transformer(options: PredictOptions, gpu: Gpu | None, shape: Mapping[str, A
         hint = f"{', '.join(gpus())}; or --facts FILE, or --rate N --batch N of a measurement"
         faults.append(Fault(where="--gpu", what="is missing", hint=hint))
     elif not gpu.gemm and options.mfu is None:
-        what = f"is missing: no published row tells what transformers reach on {gpu.name}"
+        what = f"is missing: no published row has the speed of transformers on {gpu.name}"
         faults.append(Fault(where="--mfu", what=what, hint="0.4, or --rate N of a measurement"))
     if options.model is None:
         hint = "--parameters 7e9 --layers 32 --hidden 4096"

@@ -40,7 +40,7 @@ REFUSED = 3
 MOST_TOLD = 4
 """Hosts whose failure is reported; of a hundred hosts the others fail alike."""
 NOTHING_TOLD = (
-    "no rank told what it exchanged: none uses Ringleader's engine, or none came to its end"
+    "no rank reported what it exchanged: none uses Ringleader's engine, or none came to its end"
     "\n    what a script sends by torch.distributed or MPI itself is not counted: let Ringleader's optimizer"
     " exchange the gradients, or leave --require out"
 )
@@ -259,7 +259,7 @@ def _missing(first: int, gathered: Sequence[Mapping[str, Any] | None]) -> str:
     """Say why a host's counters may not be here: they are its first rank's agent's to read."""
     words = gathered[first]
     if words is None:
-        return f"the agent of rank {first} told nothing: it, or its host, was ended"
+        return f"the agent of rank {first} reported nothing: it, or its host, was ended"
     return str(words.get("missing", ""))
 
 

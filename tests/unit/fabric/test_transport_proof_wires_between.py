@@ -215,7 +215,7 @@ def test_ranks_without_the_engine_are_not_judged_but_what_was_seen_is_told() -> 
     found = judge({"ib": 3000, "eth0": 2, "lo": 9}, counted=0, nccl_log=NET_IB, gpus=2)
     assert not found.shares
     assert found.unjudged == (
-        "its ranks told nothing of what they exchanged; mlx5_0 port 1 moved 2.93 GiB; eth0 moved 2 MiB; "
+        "its ranks have not reported what they exchanged; mlx5_0 port 1 moved 2.93 GiB; eth0 moved 2 MiB; "
         "NCCL's channels go via NET/IB/0"
     )
 
@@ -228,7 +228,7 @@ def test_bounds_of_collectives_widen_what_matches() -> None:
 def test_ranks_that_told_nothing_may_have_exchanged_more() -> None:
     found = judge({"ib": 900, "eth0": 90}, mpi=between(256), ranks=8, counted=6)
     assert found.shares == {Wire.INFINIBAND: 1.0}
-    assert any("2 of 8 ranks told nothing" in words for words in found.evidence)
+    assert any("2 of 8 ranks reported nothing" in words for words in found.evidence)
 
 
 def test_words_of_the_comparison() -> None:

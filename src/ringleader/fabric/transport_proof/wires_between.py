@@ -56,7 +56,7 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     traffic = host.traffic
     if traffic is None:
         return WireShares(
-            unjudged="; ".join(["its ranks told nothing of what they exchanged", *_seen(host, moved)])
+            unjudged="; ".join(["its ranks have not reported what they exchanged", *_seen(host, moved)])
         )
     least = sum(one.least for one in traffic.libraries.values())
     most = sum(one.most for one in traffic.libraries.values())
@@ -69,7 +69,9 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     found = _judged(exchange, moved, said)
     evidence = [*found.reasons, *(word.evidence for word in said.words if word.evidence)]
     if not complete:
-        evidence.append(f"{len(host.ranks) - traffic.ranks_counted} of {len(host.ranks)} ranks told nothing")
+        evidence.append(
+            f"{len(host.ranks) - traffic.ranks_counted} of {len(host.ranks)} ranks reported nothing"
+        )
     shares = dict(sorted(found.shares.items(), key=lambda one: -one[1]))
     return WireShares(
         exchanged=least,

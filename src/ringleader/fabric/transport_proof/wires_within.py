@@ -39,7 +39,7 @@ def wires_within(host: HostEvidence, moved: BytesMoved, *, only_host: bool) -> W
         what = "one rank on one GPU" if host.gpus == 1 else "one rank"
         return WireShares(unjudged=f"{what}: nothing is exchanged within the host")
     if traffic is None:
-        return WireShares(unjudged="its ranks told nothing of what they exchanged")
+        return WireShares(unjudged="its ranks have not reported what they exchanged")
     parts: list[_Part] = []
     if traffic.shared_memory:
         text = f"{byte_size(traffic.shared_memory)} went through the engine's shared memory"
@@ -119,7 +119,7 @@ def _said(host: HostEvidence, library: str, nbytes: int, why: str = "") -> list[
     word = said_within(host, library)
     words = "; ".join(filter(None, [why, word.evidence]))
     if not word.shares:
-        text = words or f"nothing tells by which way {library.upper()} moved {byte_size(nbytes)}"
+        text = words or f"nothing shows by which way {library.upper()} moved {byte_size(nbytes)}"
         return [_Part(wire=Wire.UNKNOWN, nbytes=nbytes, evidence=text, by_log_only=True)]
     return [
         _Part(wire=wire, nbytes=part * nbytes, evidence=words, by_log_only=True)
