@@ -204,7 +204,7 @@ def test_gloo_is_tcp() -> None:
     [
         ({"mpi": between(0.5)}, "512 KiB with other hosts, which is too little"),
         ({}, "nothing with other hosts"),
-        ({"counted": 0}, "told nothing"),
+        ({"counted": 0}, "have not reported"),
     ],
 )
 def test_not_judged(keywords: dict[str, Any], words: str) -> None:

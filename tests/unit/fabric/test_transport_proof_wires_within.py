@@ -78,7 +78,7 @@ def test_nccl(lines: list[str], shares: dict[Wire, float]) -> None:
     [
         ({"ranks": 1}, "one rank: nothing"),
         ({"ranks": 1, "gpus": 1}, "one rank on one GPU"),
-        ({"counted": 0}, "told nothing"),
+        ({"counted": 0}, "have not reported"),
         ({"shared": 0.1}, "102 KiB within the host, which is too little"),
         ({"mpi": local(0.9), "gloo": local(0.9)}, "too little"),
         ({}, "nothing within the host"),
