@@ -391,47 +391,36 @@ def forecast_of(options: PredictOptions) -> Forecast:
 
 
 _OF_TRANSFORMERS = ("tensor", "pipeline", "recompute", "mfu", "sequence", "parameters", "layers", "hidden")
+_DEFAULTS = {field.name: field.default for kind in (PredictOptions, Setup) for field in fields(kind)}
 
 
 def _without_effect(
     options: PredictOptions, job: MeasuredJob, curve: Link | MeasuredAllReduce | None
 ) -> list[Fault]:
     """Return a fault for each option that was given and would change nothing beside the others."""
-    faults = []
-
-    def without_effect(reason: str, hint: str, *names: str) -> None:
-        for name in names:
-            value = getattr(options, name, options.setup.get(name))
-            if value is not None and value != _DEFAULTS.get(name):
-                faults.append(Fault(where=f"--{name.replace('_', '-')}", what=reason, hint=hint))
-
-    if job.on_gpu is None:
-        hint = "--gpu and --model, or --parameters, --layers and --hidden, without a profile and --rate"
-        without_effect("is for transformers whose rate follows from their shape", hint, *_OF_TRANSFORMERS)
-    elif options.model is not None:
-        reason, hint = f"is that of {options.model}", "leave it out, or leave out --model"
-        without_effect(reason, hint, "parameters", "layers", "hidden", "gradients")
-    else:
-        without_effect("follows from --parameters", "leave it out", "gradients")
-    if options.source is not None:
-        without_effect(f"is in {options.source}", "leave it out", "rate")
-    elif job.on_gpu is None and options.model in models.NAMES:
-        without_effect(f"is that of {options.model}", "leave it out, or leave out --model", "gradients")
-    if options.setup.get("strategy", "ddp") == "ddp":
-        hint = "--strategy fsdp, zero-1, zero-2 or zero-3"
-        without_effect("is for strategies that share the state, and ddp does not", hint, "shard_ranks")
-    if options.setup.get("algorithm") != "servers":
-        reason = "is for parameter servers"
-        without_effect(reason, "--algorithm servers", "servers", "servers_apart")
-    if options.commit is None:
-        reason = "is for what failures cost, and needs what a commit costs"
-        without_effect(reason, "--commit SECONDS", "recovery", "commit_every", "mtbf")
-    if isinstance(curve, Link):
-        without_effect("is what --curve measured", "leave one of them out", "network")
-    return faults
-
-
-_DEFAULTS = {field.name: field.default for kind in (PredictOptions, Setup) for field in fields(kind)}
+    given, drop = {**vars(options), **options.setup}, "leave it out"
+    by_shape, named = job.on_gpu is not None, options.model
+    shares, serves = given.get("strategy", "ddp") != "ddp", given.get("algorithm") == "servers"
+    shape = "--gpu and --model, or --parameters, --layers and --hidden, without a profile and --rate"
+    is_known = f"is that of {named}"
+    costs = ("recovery", "commit_every", "mtbf")
+    rules = (
+        (not by_shape, "is for transformers whose rate follows from their shape", shape, _OF_TRANSFORMERS),
+        (by_shape and named, is_known, drop, ("parameters", "layers", "hidden", "gradients")),
+        (by_shape and not named, "follows from --parameters", drop, ("gradients",)),
+        (options.source, f"is in {options.source}", drop, ("rate",)),
+        (not options.source and not by_shape and named in models.NAMES, is_known, drop, ("gradients",)),
+        (not shares, "is for strategies that share the state", "--strategy fsdp", ("shard_ranks",)),
+        (not serves, "is for parameter servers", "--algorithm servers", ("servers", "servers_apart")),
+        (options.commit is None, "is for what failures cost", "--commit SECONDS", costs),
+        (isinstance(curve, Link), "is what --curve measured", "leave one of them out", ("network",)),
+    )
+    return [
+        Fault(where=f"--{name.replace('_', '-')}", what=reason, hint=hint)
+        for applies, reason, hint, names in rules
+        for name in names
+        if applies and given.get(name) is not None and given[name] != _DEFAULTS[name]
+    ]
 
 
 def _network(options: PredictOptions, between: Link, place: Place, *, named: bool) -> Network:
