@@ -25,9 +25,9 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     across = measured is not None and measured.ranks > measured.per_host
     between = measured.link if measured is not None and across else network.between
     within = measured.link if measured is not None and not across else network.within
-    step, alone = profile.step_seconds, "one rank"
-    if (reference := found.reference) is not None and reference.ranks > 1:
-        step, alone = reference.step, plural(reference.ranks, "rank")
+    reference = found.reference
+    step = profile.step_seconds if reference is None else reference.step
+    alone = "one rank" if reference is None or reference.ranks == 1 else plural(reference.ranks, "rank")
     ports = f"{plural(network.ports, 'port')} of " if between is network.between and not between.curve else ""
     head = (
         f"{profile.name}: {seconds(step)} a step on {alone}, {byte_size(profile.size)} of "
