@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,33 @@ def test_healthy_ranks_are_not_accused(workplace, python, ranks):
     assert launcher.returncode == 124, err
     found = json.loads((workplace.tmp / "out").read_text())
     assert found["hang"]["kind"] == "none" and found["hang"]["ranks"] == []
+
+
+@pytest.mark.parametrize(
+    ("how", "watch", "said"),
+    [
+        ("sleeps", "1", b"rank 1 is missing: rank 0 waits in all_reduce number 5 of the default group"),
+        ("sleeps", "0", b"the ranks are at different places, and none of them is the odd one out"),
+    ],
+)
+def test_a_job_that_hangs_and_was_not_asked_to_be_watched(workplace, python, how, watch, said):
+    """Ctrl-\\ without ``--hang-seconds``; and where nothing of the script is watched, its stacks are."""
+    (workplace.tmp / "train.py").write_text(HANGS)
+    words = ("run", "-n", "2", "--oversubscribe", "--timeout", "60", "--workdir", str(workplace.tmp))
+    words += ("-x", f"RINGLEADER_WATCH={watch}", "--grace", "1")
+    launcher = workplace.ringleader(*words, python, "train.py", how, "1", "100")
+    for _ in range(2):
+        assert b"ready" in launcher.stdout.readline(), launcher.communicate()
+    time.sleep(4)  # shorter waits are not said to be hangs
+    launcher.send_signal(signal.SIGQUIT)
+    heard = b""
+    while said not in heard or f"line {LINE['load']} in load".encode() not in heard:
+        line = launcher.stderr.readline()
+        assert line, heard
+        heard += line
+    assert f"line {LINE['reduce']} in reduce".encode() in heard + launcher.stderr.readline()
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
 
 
 def test_without_records_the_rank_elsewhere_is_shown_first(workplace, python):
