@@ -171,6 +171,8 @@ def test_step_parts_from_the_engine_or_from_differences() -> None:
         (seconds(1.5), "1.50 s"),
         (seconds(0.9996), "1.00 s"),
         (seconds(0.9994), "999 ms"),
+        (seconds(0.09999), "100 ms"),
+        (seconds(9.999e-6), "10.0 µs"),
         (seconds(0.01234), "12.3 ms"),
         (seconds(0.000123), "123 µs"),
         (plural(1, "rank"), "1 rank"),

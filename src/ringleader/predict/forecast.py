@@ -30,6 +30,8 @@ from ringleader.predict.step_model import Prediction, Setup, division_of, predic
 
 GIVEN, MEASURED, FITTED, STATED = "given", "measured", "fit", "from specifications"
 """Where the numbers of a size come from: of one rank; measured and fitted; a fit; stated numbers."""
+ROOM = 2 * 2**30
+"""Bytes of a GPU that a change must leave for the framework, CUDA and NCCL to be suggested; assumed."""
 WORTH_A_WORD = 0.005
 """Efficiency that a change must gain before it is said to help: half a point."""
 
@@ -147,7 +149,10 @@ def forecast(
     def predicted(changed: Setup) -> Prediction:
         return known.prediction(changed, last.basis, count)
 
-    tried = what_ifs(used, count, predicted, others, known.fits) if count > 1 else []
+    def fits(changed: Setup, ranks: int) -> bool:
+        return known.fits(changed, ranks, room=ROOM)
+
+    tried = what_ifs(used, count, predicted, others, fits) if count > 1 else []
     reference = known.reference
     return Forecast(
         profile=known.profile(used, 1 if reference is None else reference.ranks),
@@ -193,10 +198,10 @@ class _Known:
         """Return a step of one of ``ranks`` ranks."""
         return self.job.profile if self.job.on_gpu is None else self.job.on_gpu.profile(setup, ranks)
 
-    def fits(self, setup: Setup, ranks: int) -> bool:
-        """Tell whether the memory of a rank is enough, as far as is known."""
+    def fits(self, setup: Setup, ranks: int, room: int = 0) -> bool:
+        """Tell whether the memory of a rank is enough, as far as is known, and leaves ``room`` bytes."""
         on_gpu = self.job.on_gpu
-        return on_gpu is None or on_gpu.memory(setup, ranks) <= on_gpu.gpu.memory
+        return on_gpu is None or on_gpu.memory(setup, ranks) + room <= on_gpu.gpu.memory
 
     @cached_property
     def reference(self) -> Reference | None:
@@ -205,7 +210,8 @@ class _Known:
         if on_gpu is None:
             return None
         parts, per_host = setup.tensor * setup.pipeline, setup.per_host
-        within = [count for count in range(parts, per_host + 1, parts) if _fills(count, setup)]
+        even = [count for count in range(1, per_host + 1) if per_host % count == 0 or count == parts]
+        within = [count for count in even if count % parts == 0 and _fills(count, setup)]
         whole = _whole(setup)
         found = next((count for count in within if self.fits(setup, count)), None) or size_below(
             lambda count: on_gpu.memory(setup, count), whole, math.nextafter(on_gpu.gpu.memory, math.inf)
