@@ -15,6 +15,8 @@ SHORT := -m "not long"
 LONG := -m "long and not exhaustive"
 # Tests that mostly wait share a stage's time: two at once, those of a file in one process.
 PAIR := -n 2 --dist loadfile
+# Beside another stage one process is as fast, and collects eight thousand tests once.
+UNIT_WORKERS := -n 2
 STAGE := scripts/stage
 # One queue of stages and two workers: make begins the next one where one ends, so the longest come first.
 QUEUE := $(MAKE) --no-print-directory --jobs 2 --output-sync=line QUEUED=1
@@ -71,7 +73,7 @@ demo: setup  ## train a real model on 1 and 2 ranks; a table and a page come out
 
 test: needs  ## everything but what takes long, in about 10 minutes on two cores
 	@$(STAGE) --begin
-	@$(QUEUE) $(TEST:%=stage-%)
+	@$(QUEUE) UNIT_WORKERS= $(TEST:%=stage-%)
 	@$(STAGE) --summary
 
 mxnet: $(MXNET)/.ready  ## its own environment with MXNet, which its tests need
@@ -80,7 +82,7 @@ mxnet: $(MXNET)/.ready  ## its own environment with MXNet, which its tests need
 test-all: needs  ## `make test`, then what takes long: about an hour more
 	-@$(MAKE) --no-print-directory mxnet
 	@$(STAGE) --begin
-	@$(QUEUE) $(TEST:%=stage-%)
+	@$(QUEUE) UNIT_WORKERS= $(TEST:%=stage-%)
 	@$(QUEUE) $(TEST_LONG:%=stage-%)
 	@$(MAKE) --no-print-directory $(CAMPAIGNS:%=stage-%)
 	@$(STAGE) --summary
@@ -108,7 +110,7 @@ needs: setup $(VENV)/.frameworks
 QUICK := unit types imports lint format
 TEST := collectives mpi ends unit ssh types kube lab processes report examples frameworks controller docs site \
 	imports lint format
-TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit \
+TEST_LONG := long-sequences long-mpi long-contract long-ssh long-examples long-unit long-properties \
 	long-keras long-proxies long-kube long-optimizer long-hosts long-collectives \
 	long-tensorflow long-images long-failures long-ends long-frameworks long-lab
 CAMPAIGNS := campaign-inputs campaign-faults campaign-elastic campaign-sharded campaign-two
@@ -130,7 +132,7 @@ RUN_lint := $(BIN)/ruff check
 RUN_format := $(BIN)/ruff format --check
 RUN_imports := $(BIN)/lint-imports --no-logo
 RUN_types := $(BIN)/mypy
-RUN_unit := $(PYTEST) -n 2 -m "not process and not long" tests/unit
+RUN_unit := $(PYTEST) $(UNIT_WORKERS) -m "not process and not long" tests/unit
 RUN_processes := $(PYTEST) $(PAIR) -m "process and not long" $(PROCESSES)
 RUN_collectives := $(PYTEST) $(SHORT) $(filter-out $(ENDS),$(COLLECTIVES))
 RUN_ends := $(PYTEST) $(SHORT) $(PAIR) $(ENDS)
@@ -165,6 +167,7 @@ RUN_long-ssh := $(PYTEST) $(LONG) $(PAIR) tests/ssh tests/report
 RUN_long-images := $(PYTEST) $(LONG) tests/images
 RUN_long-examples := $(PYTEST) $(LONG) tests/examples
 RUN_long-unit := $(PYTEST) $(LONG) tests/unit tests/docs
+RUN_long-properties := env HYPOTHESIS_PROFILE=many $(PYTEST) -n 2 -m "hypothesis and not process" tests/unit
 
 # Alone, and with twice the time that a quiet machine needs: who is named and what is left is judged here.
 RUN_campaign-inputs := $(BIN)/python tests/campaigns/bad_input.py --sample 150

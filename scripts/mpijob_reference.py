@@ -25,7 +25,8 @@ from ringleader.kubernetes.mpijob.field_schema import (
     field_schemas,
     summary,
 )
-from ringleader.kubernetes.mpijob.model import API_VERSION, Metadata, Spec
+from ringleader.kubernetes.mpijob.model import Metadata, Spec
+from ringleader.kubernetes.mpijob.object_metadata import API_VERSION
 from ringleader.kubernetes.mpijob.status import Status
 
 CONTENT = {

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.fork_server import OVER_TCP
 from tests.time_limits import patience
 
 from ringleader.agents.elastic.commit_memory import CommitStore
@@ -24,8 +25,6 @@ from ringleader.plan.job import Family
 from ringleader.render.mpirun_command import TABLE
 
 START_SECONDS = 60.0
-OVER_TCP = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "OMPI_MCA_mtl": "^ofi"}
-"""What Open MPI 5 would find out by itself, in a second and a half."""
 PROXY = ("-m", "ringleader.engine.mpi_proxy")
 
 

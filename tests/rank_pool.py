@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tests.fork_server import OVER_TCP, RANKS, clean_environment
+
 MEMBER = Path(__file__).with_name("rank_pool_member.py")
 START_SECONDS = 120.0
 FOLLOW_SECONDS = 10.0
@@ -103,7 +105,7 @@ class RankPool:
             door.bind(str(path))
             door.listen(self.size)
             door.settimeout(START_SECONDS)
-            self._mpirun = self._started([sys.executable, str(MEMBER), str(path)], words)
+            self._mpirun = self._started(RANKS.command(str(MEMBER), str(path)), words)
             try:
                 lines = [door.accept()[0] for _ in range(self.size)]
                 hellos = sorted(((_answer(line), line) for line in lines), key=lambda one: one[0]["rank"])
@@ -180,14 +182,6 @@ class RankPool:
         self._mpirun, self._lines, self._pids = None, [], []
 
 
-def clean_environment() -> dict[str, str]:
-    """Return an environment without traces of an MPI job, with root allowed and one thread per rank."""
-    traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
-    roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
-    return {**environ, **roots, "OMP_NUM_THREADS": "1"}
-
-
 class RankPools:
     """A pool for each number of ranks, and what all of them share."""
 
@@ -201,6 +195,7 @@ class RankPools:
             f"OMPI_MCA_{part}_backing_directory": str(self.shared_memory)
             for part in ("btl_sm", "osc_sm", "osc_rdma")
         }
+        self.environ |= OVER_TCP
         # As the engine has it: a program that starts MPI itself must not make later ones print an error line.
         self.environ["OMPI_MCA_osc"] = "^ucx"
 

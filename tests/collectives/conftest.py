@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.fork_server import RANKS
 from tests.proxy_rank_pool import ProxyRankPool
 from tests.rank_pool import RankPool, RankPools
 from tests.time_limits import patience
@@ -48,8 +49,10 @@ class Finished:
         return said
 
     def _unusual(self, ranks: int) -> list[str]:
-        assert self.code == 0, self.err + self.out
-        assert self.out.count("rank done") == ranks, self.out + self.err
+        done = self.out.count("rank done")
+        last = next(reversed(self.err.splitlines()), "")
+        fault = f"exit code {self.code}, {done} of {ranks} ranks are done, the last line is {last!r}"
+        assert (self.code, done) == (0, ranks), f"{fault}\n{self.err}{self.out}"
         usual = (NOISE, TRANSPORT, TRAINED)
         return [line for line in self.err.splitlines() if not any(word in line for word in usual)]
 
@@ -76,24 +79,19 @@ class Jobs:
         *arguments: str,
         ranks: int,
         options: tuple[str, ...] = (),
+        forked: bool = True,
         timeout: float = 120,
         **environ: str,
     ) -> Finished:
         """Start ranks for a program that is about a process's own start or end, and wait for its end.
 
-        ``options``: mpirun's.
+        ``options``: mpirun's. ``forked``: whether PyTorch is there when the program begins.
         """
         mpirun = str(Path(sys.executable).with_name("mpirun"))
-        command = [
-            mpirun,
-            "--oversubscribe",
-            *options,
-            "-n",
-            str(ranks),
-            sys.executable,
-            str(PROGRAMS / program),
-        ]
-        return self.run([*command, *arguments], timeout=timeout, **environ)
+        words = (str(PROGRAMS / program), *arguments)
+        rank = RANKS.command(*words) if forked else [sys.executable, *words]
+        command = [mpirun, "--oversubscribe", *options, "-n", str(ranks), *rank]
+        return self.run(command, timeout=timeout, **environ)
 
     def train_page(
         self, page: Path, place: Path, *, blocks: int, replaced: tuple[str, str] = ("", "")

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.fork_server import RANKS
 from tests.rank_pool import START_SECONDS, slowness
 
 ANSWER_SECONDS = 60.0
@@ -61,12 +62,12 @@ class ServedRanks:
         path = self._place / f"socket{self._lives}"
         mpirun = str(Path(sys.executable).with_name("mpirun"))
         environ = {**self._environ, "OMPI_MCA_osc": "^ucx"}
-        program = [sys.executable, str(self._program), str(path)]
         with socket.socket(socket.AF_UNIX) as door, (self._place / "ranks").open("wb") as words:
             door.bind(str(path))
             door.listen(self._size)
             door.settimeout(START_SECONDS * slowness(self._size))
-            command = [mpirun, "--oversubscribe", "-n", str(self._size), *program]
+            command = [mpirun, "--oversubscribe", "-n", str(self._size)]
+            command += RANKS.command(str(self._program), str(path))
             self._mpirun = subprocess.Popen(command, env=environ, stdout=words, stderr=words)
             try:
                 lines = [Line(door.accept()[0]) for _ in range(self._size)]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.fork_server import clean_environment
 from tests.proxy_world import ProxyWorld, said
-from tests.rank_pool import clean_environment
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 PROGRAM = Path(__file__).parent / "programs" / "elastic_gpu.py"

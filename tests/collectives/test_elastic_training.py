@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import RANKS
 from tests.proxy_world import ProxyWorld, said
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(300)]
@@ -40,13 +40,18 @@ class Training:
         environ = self.world.environment(incarnation, slot)
         with (self._place / f"rank{incarnation}").open("wb") as out:
             self.ranks[incarnation] = subprocess.Popen(
-                [sys.executable, str(PROGRAM), json.dumps(self._events), str(STEPS)],
+                RANKS.command(str(PROGRAM), json.dumps(self._events), str(STEPS)),
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
             )
         return incarnation, slot
+
+    def pids(self) -> dict[int, int]:
+        """Return the processes of all ranks once they are connected, by incarnation."""
+        self.world.until(lambda: self.world.pids().keys() >= self.ranks.keys(), "all ranks", SECONDS)
+        return self.world.pids()
 
     def members(self, members: list[tuple[int, int]]) -> None:
         with self.world.lock:
@@ -149,7 +154,7 @@ def test_a_rank_that_ended_is_replaced(
     begin: Any, undisturbed: Any, slots: list[int], victim: int, events: dict[str, Any]
 ) -> None:
     training = begin(slots, killed=[[victim, 5]], **events)
-    pids = {one: rank.pid for one, rank in training.ranks.items()}
+    pids = training.pids()
     assert training.ended(victim) in (-9, 1)
     members = list(training.world.members)
     new, slot = training.start(members[victim][1])
@@ -214,6 +219,7 @@ def test_a_rank_that_ended_is_left_out_and_another_comes_later(begin: Any) -> No
 @pytest.mark.long
 def test_a_host_is_removed_with_a_sharded_optimizer_and_nothing_is_lost(begin: Any) -> None:
     training = begin([1, 2], shard=True, hosts=[6], update=2)
+    pids = training.pids()
     training.world.automatic = False
     for incarnation in range(3):
         training.waits(incarnation)
@@ -225,7 +231,7 @@ def test_a_host_is_removed_with_a_sharded_optimizer_and_nothing_is_lost(begin: A
     training.world.begin()
     results = training.results()
     assert results[0]["sizes"] == [3] * 6 + [2] * 8
-    assert [one["pid"] for one in results] == [training.ranks[one].pid for one in (1, 2)]
+    assert [one["pid"] for one in results] == [pids[one] for one in (1, 2)]
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rank_pool import clean_environment
+from tests.fork_server import clean_environment
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 COMMAND = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "gpu.py")]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import clean_environment
 from tests.interpreter import skip_where_mpirun_splits
-from tests.rank_pool import clean_environment
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state

@@ -60,7 +60,7 @@ def test_one_rank(jobs: Any) -> None:
 )
 def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) -> None:
     environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
-    jobs.fresh("without_framework.py", ranks=size, **environ).passed(size)
+    jobs.fresh("without_framework.py", ranks=size, forked=False, **environ).passed(size)
 
 
 @pytest.mark.long
@@ -70,7 +70,7 @@ def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) ->
     [(2, "numpy"), (2, "torch"), (1, "numpy")],
 )
 def test_two_frameworks_in_one_process(jobs: Any, size: int, first: str) -> None:
-    jobs.fresh("two_frameworks.py", first, ranks=size).passed(size)
+    jobs.fresh("two_frameworks.py", first, ranks=size, forked=False).passed(size)
 
 
 @real_ranks

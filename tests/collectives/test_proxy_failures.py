@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fork_server import RANKS, clean_environment
 from tests.proxy_world import PROXY, ProxyWorld, other_mpi
-from tests.rank_pool import clean_environment
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 PROGRAM = Path(__file__).parent / "programs" / "surviving.py"
@@ -25,39 +24,34 @@ PHASES = ("allreduce", "fused", "gradients", "broadcast", "allgather")
 
 
 class Job:
-    """Ranks that continue: forked by one process that has PyTorch imported."""
+    """Ranks that continue."""
 
     def __init__(self, place: Path, slots: Sequence[int], *, mpi: str = "", transport: str = "") -> None:
         mpirun, more = other_mpi(mpi, place) if mpi else ((), {})
         more |= {"RINGLEADER_TRANSPORT": transport} if transport else {}
         self.world = ProxyWorld(place, clean_environment() | more, slots=slots, mpirun=mpirun)
         self.said: list[dict[str, Any]] = []
-        self._next = 100
-        self._forker = subprocess.Popen(
-            [sys.executable, str(PROGRAM)],
-            env=clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._ranks: list[subprocess.Popen[bytes]] = []
+        output, self._output = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(output,), daemon=True)
         self._reader.start()
         self.world.use_world(self.world.start_world())
 
-    def _read(self) -> None:
-        assert self._forker.stdout is not None
-        for line in self._forker.stdout:
-            with self.world.lock:
-                self.said.append(json.loads(line))
+    def _read(self, output: int) -> None:
+        with os.fdopen(output) as lines:
+            for line in lines:
+                with self.world.lock:
+                    self.said.append(json.loads(line))
 
     def spawn(self, slot: int, phase: str) -> int:
         """Start a rank on a slot; return its incarnation."""
-        self._next += 1
-        task = {"phase": phase, "environ": self.world.environment(self._next, slot)}
-        assert self._forker.stdin is not None
-        self._forker.stdin.write(json.dumps(task) + "\n")
-        self._forker.stdin.flush()
-        return self._next
+        number = 101 + len(self._ranks)
+        command = RANKS.command(str(PROGRAM), phase)
+        environ = self.world.environment(number, slot)
+        self._ranks.append(
+            subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=self._output)
+        )
+        return number
 
     def start(self, phase: str) -> None:
         """Start a rank on every slot, and wait for the first step."""
@@ -112,11 +106,10 @@ class Job:
     def close(self) -> None:
         with self.world.lock:
             self.world.automatic = False
-            for pid in self.world.pids().values():
-                os.kill(pid, signal.SIGKILL)
-        assert self._forker.stdin is not None
-        self._forker.stdin.close()
-        self._forker.wait(10)
+        for rank in self._ranks:
+            rank.kill()
+            rank.wait(10)
+        os.close(self._output)
         self._reader.join(10)
         self.world.close()
 

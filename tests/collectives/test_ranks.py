@@ -42,8 +42,11 @@ def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
     ],
 )
 def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
-    carry_out = jobs.fresh if how == "returns" else jobs
-    job = carry_out("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
+    if how == "returns":
+        job = jobs.fresh("ending.py", how, ranks=2, forked=False, timeout=60, **environ)
+    else:
+        job = jobs("ending.py", how, ranks=2, timeout=60, **environ)
     assert job.code == 0, job.err
     assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
 
@@ -51,7 +54,8 @@ def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_h
 @pytest.mark.long
 @pytest.mark.parametrize("per_host", ["", "1"])
 def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
-    job = jobs.fresh("ending.py", "raises", ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
+    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
+    job = jobs.fresh("ending.py", "raises", ranks=2, forked=False, timeout=60, **environ)
     # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
     assert job.code != 0
     assert "this rank's own mistake" in job.err
@@ -87,11 +91,12 @@ def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
 ) -> None:
     """Under mpirun alone, where no launcher knows the code. ``starter`` initializes MPI."""
     (tmp_path / "script.py").write_text(
-        ("from mpi4py import MPI\n" if starter == "mpi4py" else "")
-        + "import sys\nfrom pathlib import Path\nimport ringleader.torch as hvd\n"
-        "hvd.init()\nhvd.barrier()\nraised = Path(__file__).with_name('raised')\n"
+        ("from mpi4py import MPI\n" if starter == "mpi4py" else "") + "import sys\nfrom pathlib import Path\n"
+        "from ringleader.adapters.basics import barrier, begin_session, rank\n"
+        "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
+        "begin_session(NumpyAdapter, None, None)\nbarrier()\nraised = Path(__file__).with_name('raised')\n"
         "def note(*_arguments):\n    raised.touch()\n"
-        "if hvd.rank() == 1:\n    sys.excepthook = note\n    raise RuntimeError\n"
+        "if rank() == 1:\n    sys.excepthook = note\n    raise RuntimeError\n"
         "import time\nwhile not raised.exists():\n    time.sleep(0.01)\n"
         f"{way}\n"
     )
@@ -111,7 +116,7 @@ def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
 
 @pytest.mark.long
 def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
-    job = jobs.fresh("ending.py", "is late", ranks=2, timeout=60)
+    job = jobs.fresh("ending.py", "is late", ranks=2, forked=False, timeout=60)
     assert (job.code, job.err) == (0, "")
 
 
@@ -272,7 +277,11 @@ def test_threads(jobs: Any) -> None:
 
 def test_another_library_than_the_launchers(jobs: Any) -> None:
     """A launcher that counts two ranks and a library that sees one do not belong together."""
-    program = "import ringleader.torch as hvd; hvd.init()"
+    program = (
+        "from ringleader.adapters.basics import begin_session\n"
+        "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
+        "begin_session(NumpyAdapter, None, None)"
+    )
     job = jobs.run([sys.executable, "-c", program], OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_RANK="0")
     assert job.code == 1
     assert "the launcher started 2 ranks but Open MPI" in job.err

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.controller.running import PATIENCE, holds, job, names, pods, wait
+from tests.fork_server import COMMANDS
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -25,8 +25,8 @@ def start(kubeconfig: Path, tmp_path: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def begin(*words: str, config: Path = kubeconfig) -> subprocess.Popen[str]:
-        ringleader = str(Path(sys.executable).with_name("ringleader"))
-        command = [ringleader, "operator", "run", "--kubeconfig", str(config), "--host", "127.0.0.1", *words]
+        options = ("--kubeconfig", str(config), "--host", "127.0.0.1", *words)
+        command = COMMANDS.command("-m", "ringleader", "operator", "run", *options)
         environ = {key: value for key, value in os.environ.items() if key != "KUBEFLOW_NAMESPACE"}
         log = tmp_path / f"log{len(started)}"
         with log.open("w") as stream:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.rank_pool import clean_environment
+from tests.fork_server import clean_environment
 
 from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state

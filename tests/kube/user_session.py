@@ -6,13 +6,13 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.fork_server import COMMANDS
 from tests.kube.fake import FakeCluster
 from tests.time_limits import patience
 
@@ -48,7 +48,7 @@ class Command:
             environ["KUBECONFIG"] = str(kubeconfig)
         self.words = words
         self.process = subprocess.Popen(
-            (sys.executable, "-m", "ringleader", *words),
+            COMMANDS.command("-m", "ringleader", *words),
             env=environ,
             stdin=stdin,
             stdout=stdout,

@@ -41,8 +41,11 @@ def _iperf3(lab, server, client, tool, *options):
         listen.stdout.close()
 
 
-@pytest.mark.parametrize("direction", [(), ("-R",)], ids=["forth", "back"])
-@pytest.mark.parametrize("bandwidth", [1_000_000_000, 8_000_000_000], ids=["1gbit", "8gbit"])
+@pytest.mark.parametrize(
+    ("bandwidth", "direction"),
+    [(1_000_000_000, ("-R",)), (8_000_000_000, ())],
+    ids=["1gbit back", "8gbit forth"],
+)
 def test_iperf3_confirms_the_rate_of_a_link(bandwidth, direction, lab, tool, shaped_to):
     server, client = lab.hosts[:2]
     shaped_to(bandwidth)

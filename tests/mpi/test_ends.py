@@ -60,11 +60,13 @@ def test_rank_killed_by_a_signal_is_reported_as_that(workplace, python):
 
 def test_an_interrupt_while_a_rank_waits_at_its_end_for_the_others_ends_the_job(workplace, python):
     script = (
-        "import atexit, os, signal, threading, time, ringleader.torch as hvd\n"
-        "hvd.init()\n"
+        "import atexit, os, signal, threading, time\n"
+        "from ringleader.adapters.basics import begin_session, rank\n"
+        "from ringleader.adapters.numpy_adapter import NumpyAdapter\n"
+        "begin_session(NumpyAdapter, None, None)\n"
         "def interrupt():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "if hvd.rank() == 1:\n"
+        "if rank() == 1:\n"
         "    atexit.register(threading.Timer(0.5, interrupt).start)\n"
         "else:\n"
         "    time.sleep(120)\n"
@@ -232,11 +234,11 @@ print("done")
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [
-        ("raise", 1, "ValueError: my bug"),
+        pytest.param("raise", 1, "ValueError: my bug", marks=pytest.mark.long),  # as in "hook" and "stuck"
         ("hook", 1, "my hook: my bug"),
         ("stuck", 1, "ValueError: my bug"),
         ("exit", 3, ""),
-        ("interrupt", 130, "KeyboardInterrupt"),
+        pytest.param("interrupt", 130, "KeyboardInterrupt", marks=pytest.mark.long),  # as in "import"
         ("import", 130, "KeyboardInterrupt"),
         ("survive", 0, "ValueError: of a child"),
     ],

@@ -47,9 +47,9 @@ def test_mpi_abort_names_the_rank_and_its_code(workplace, mpi, python):
     assert (outcome.exit_code, outcome.whose) == (5, "rank 1"), outcome.reason
 
 
-def test_first_failure_decides_and_others_are_stopped(workplace, mpi, python):
+def test_first_failure_decides_and_others_are_stopped(workplace, some_mpi, python):
     script = "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit(7)\ntime.sleep(120)"
-    outcome, _ = workplace.launch(python, "-c", script, mpi=mpi, np=3)
+    outcome, _ = workplace.launch(python, "-c", script, mpi=some_mpi, np=3)
     assert (outcome.exit_code, outcome.whose) == (7, "rank 1")
     assert outcome.first_failure is not None and outcome.first_failure.rank == 1
     assert [end.failed for end in outcome.ends] == [False, True, False]

@@ -97,7 +97,7 @@ def test_allreduce_over_hosts(workplace, lab, mpi, python):
     assert heard.all("stderr") == ""
 
 
-@pytest.mark.parametrize("placement", list(Placement))
+@pytest.mark.parametrize("placement", [Placement.NODE, pytest.param(Placement.SLOT, marks=pytest.mark.long)])
 def test_placement_is_the_plans(workplace, lab, mpi, placement):
     outcome, heard = workplace.launch("hostname", mpi=mpi, placement=placement, **on(lab, 2, 2))
     assert outcome.exit_code == 0, outcome.reason

@@ -17,10 +17,11 @@ import pytest
 from tests.interpreter import skip_where_mpirun_splits
 from tests.time_limits import patience
 
+from ringleader.kubernetes.mpijob.object_names import HOSTFILE_PATH
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects.launcher_and_workers import launcher_job
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
-from ringleader.kubernetes.objects.service_and_config_map import HOSTFILE_PATH, hostfile_text
+from ringleader.kubernetes.objects.service_and_config_map import hostfile_text
 from ringleader.kubernetes.pod.__main__ import main
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.plan.job import Host, Job

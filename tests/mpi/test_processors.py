@@ -47,9 +47,10 @@ def oversubscribed(groups: Sequence[Path]) -> set[str]:
     [
         ([1.0, 1.0], [0, 1], None, "False"),  # each in its own container
         ([1.0, 1.0], [0, 1], 1.5, "True"),  # which share what is above them
-        ([1.0, 1.0], [0, 0], None, "True"),
-        ([2.0], [0, 0], None, "False"),
-        ([1.5], [0, 0], None, "True"),
+        # What follows from the numbers is tested in tests/unit/test_usable_cores.py.
+        pytest.param([1.0, 1.0], [0, 0], None, "True", marks=pytest.mark.long),
+        pytest.param([2.0], [0, 0], None, "False", marks=pytest.mark.long),
+        pytest.param([1.5], [0, 0], None, "True", marks=pytest.mark.long),
     ],
 )
 def test_ranks_bring_what_their_control_groups_grant(

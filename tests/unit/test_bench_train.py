@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.bench.training.data_folder import DataError, find_data
@@ -66,7 +66,6 @@ def run_of(**arms: Any) -> TrainingRun:
     )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     ranks=st.integers(1, 3).flatmap(
         lambda n: st.lists(

@@ -38,7 +38,6 @@ def published_count(operation: str, size: int, itemsize: int, ranks: int) -> int
     itemsize=st.sampled_from([1, 2, 4, 8]),
     ranks=st.integers(2, 5000),
 )
-@hypothesis.settings(max_examples=50)
 def test_counts_are_those_of_nccl_tests(operation: str, size: int, itemsize: int, ranks: int) -> None:
     count = count_of(operation, size, itemsize, ranks)
     assert count == published_count(operation, size, itemsize, ranks)

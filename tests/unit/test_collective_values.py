@@ -65,7 +65,6 @@ def a_case(draw: st.DrawFn) -> Case:
 
 
 @hypothesis.given(case=a_case(), turn=st.integers(0, 5))
-@hypothesis.settings(max_examples=50, deadline=None)
 def test_what_is_expected_is_what_comes_out(case: Case, turn: int) -> None:
     got = by_hand(case, turn)
     assert got.nbytes == case.received_bytes
@@ -73,7 +72,6 @@ def test_what_is_expected_is_what_comes_out(case: Case, turn: int) -> None:
 
 
 @hypothesis.given(case=a_case(), places=st.sets(st.integers(0, 10**9), min_size=1, max_size=5))
-@hypothesis.settings(max_examples=50, deadline=None)
 def test_every_wrong_element_is_counted_once(case: Case, places: set[int]) -> None:
     got = by_hand(case, 1).copy()
     elements = got.reshape(-1, case.itemsize)

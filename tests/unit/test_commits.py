@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.commit_ranks import Job, ThreadPeers
 
@@ -114,7 +114,6 @@ def test_a_value_that_cannot_be_pickled_is_named() -> None:
         Commits(TensorCodec()).write(content(step=1, loader=threading.Lock()), [0])
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 30_000), st.booleans()), min_size=1, max_size=12),
     local_size=st.integers(1, 5),
@@ -351,7 +350,6 @@ def test_the_checksum_of_a_part_of_a_half_precision_tensor_can_be_taken() -> Non
     assert device_checksum([weights.view(torch.uint8)]) == checksum_of(memoryview(weights.numpy().tobytes()))
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_the_checksum_changes_where_two_elements_change_places(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(["int64", "int32", "float64", "float32", "float16", "uint8"]))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from ringleader.errors import RequestError
@@ -314,7 +314,6 @@ VALUES = some.text(
 ENVIRONMENTS = some.dictionaries(some.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True), VALUES, max_size=8)
 
 
-@settings(max_examples=50)
 @given(ENVIRONMENTS)
 def test_variables_come_back_from_yaml(values: dict[str, str]) -> None:
     request = replace(BASE, ranks=1, env=tuple(values.items()))

@@ -70,7 +70,7 @@ def do(job: Simulation, what: str, number: int, commit: int) -> None:
         job.tell("host_refused", host=HOSTS[number % 4], why="other code")
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(LIMITS, st.lists(STEPS, max_size=60), st.sampled_from([{}, {"h1": "m", "h3": "m"}]))
 def test_whatever_happens_the_job_trains_again_or_ends(limits, steps, machines):
     job = Simulation(limits=limits, machines=machines)
@@ -105,7 +105,7 @@ ENDS = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 3), st.lists(ENDS, max_size=60), st.sampled_from([{"h1": 2}, {"h1": 2, "h2": 1}]))
 def test_ranks_past_their_last_commit_end_the_job_with_0_whatever_hosts_do(min_np, steps, hosts):
     """Hosts leave, are offered or refused, worlds end: nobody takes a rank's place, each returns once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.torch.elastic.sampler import ElasticSampler
@@ -34,7 +34,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     length=st.integers(1, 60),
     batch=st.integers(1, 4),

@@ -90,7 +90,7 @@ def test_whole_documents(name: str) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("version", ["1.29", "1.33", "1.36"])
+@pytest.mark.parametrize("version", ["1.29", pytest.param("1.33", marks=pytest.mark.long), "1.36"])
 def test_kubernetes_takes_every_object(version: str) -> None:
     known = {"PodGroup"}  # not Kubernetes' own
     for job in JOBS.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.bench.message_sizes import Size, message_sizes, size_up_to
@@ -66,7 +66,6 @@ def test_a_size_is_within_bounds(text, what):
         read(text)
 
 
-@settings(max_examples=50, deadline=None)
 @given(*(st.text("0123456789kKmMgG.ib- ", max_size=12) for _ in range(2)), st.integers(2, 10**9))
 def test_any_words_give_sizes_or_faults(low, high, factor):
     try:

@@ -34,7 +34,6 @@ def test_of_many_hosts_each_has_two_partners(hosts, seed):
     assert set(partners.values()) <= {1, 2} and sum(count == 1 for count in partners.values()) <= 2
 
 
-@settings(max_examples=50)
 @given(pairs=st.sets(st.tuples(st.integers(0, 9), st.integers(10, 19)), max_size=30))
 def test_packing_keeps_each_pair_once(pairs):
     rounds = packed(pairs)
@@ -50,7 +49,6 @@ def test_a_suspect_meets_known_good_hosts_and_its_slow_pairs_again():
     assert one_partner_at_most(rounds)
 
 
-@settings(max_examples=50)
 @given(
     pairs=st.sets(st.tuples(st.integers(0, 5), st.integers(6, 11)), max_size=12),
     suspects=st.sets(st.integers(0, 11)),

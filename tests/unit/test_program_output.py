@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.bench.program_output import program_outputs, ucx_message_size
@@ -203,7 +203,6 @@ def test_the_size_of_ucx_perftests_messages_is_only_taken_where_it_is_clear():
     assert ucx_message_size("Final: x") is None
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_any_damage_gives_rows_or_a_reason(data):
     text = data.draw(

@@ -264,7 +264,7 @@ HEADLINES = [
      "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86%"),
     (run_of(ONE, eight(taken(200, 300, 590, step=0.1, **SPLIT), taken(600, 601, 599))),
      "exchanging gradients took at most 4% of a step, waiting for other ranks at most 20%."),
-    (run_of(ONE, eight(taken(592), taken(600))), "99%, from a single repetition"),
+    (run_of(ONE, eight(taken(592), taken(600))), ": 74% efficiency, from a single repetition."),
     (run_of(ONE, eight(taken(592, 596, 588))), "Independent ranks were not measured"),
     (run_of(ONE, eight(taken(640, 641, 642), taken(600, 601, 602))), "communication costs nothing here"),
     (run_of(ONE, eight(taken(592, 596, 588), taken(800, 808, 792))),

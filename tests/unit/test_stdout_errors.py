@@ -21,7 +21,7 @@ PRINTING = (
     ("image", "list"),
     ("render", "mpijob", "--image", "a", "--", "true"),
 )
-"""Commands whose purpose is what they print."""
+"""Commands whose purpose is what they print, in ways of their own."""
 MESSAGE = "ringleader: standard output: No space left on device\n"
 
 
@@ -50,8 +50,9 @@ def test_output_that_cannot_be_written_is_told_once_and_is_no_success(words: tup
     try:
         code, said = command(*words, stdout=full)
         assert (code, said.startswith(MESSAGE), said.count("\n")) == (3, True, 2), said
-        assert command(*words, stdout=writer) == (141, "")
-        assert command(*words, stdout=subprocess.DEVNULL, stderr=full) == (0, "")
+        if words in PRINTING[-2:]:  # the end of a pipe comes through the same lines for all of them
+            assert command(*words, stdout=writer) == (141, "")
+            assert command(*words, stdout=subprocess.DEVNULL, stderr=full) == (0, "")
     finally:
         os.close(full)
         os.close(writer)

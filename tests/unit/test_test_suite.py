@@ -6,6 +6,8 @@ import importlib.util
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,34 @@ from tests import time_limits
 from tests.interpreter import write_program
 
 STAGE = Path(__file__).resolve().parents[2] / "scripts/stage"
+Stage = Callable[..., tuple[int, str]]
 
 
-def stage(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = (sys.executable, str(STAGE), *words)
-    return subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+def loaded(path: Path) -> Any:
+    """Return a script as a module."""
+    spec = importlib.util.spec_from_loader(path.name, SourceFileLoader(path.name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[path.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Stage]:
+    """Call `scripts/stage` in a directory where nothing has run: its exit code and what it prints."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    script = loaded(STAGE)
+
+    def call(*words: str) -> tuple[int, str]:
+        code = script.main(list(words))
+        return code, capfd.readouterr().out
+
+    assert call("--begin") == (0, "")
+    yield call
+    del sys.modules[STAGE.name]
 
 
 def outcome(
@@ -27,23 +52,20 @@ def outcome(
     return f"passed\t{phase}\t{began}\t{seconds}\t{mark}\t{name}\t\n"
 
 
-@pytest.mark.process
-def test_the_summary_counts_skipped_tests_by_reason(tmp_path: Path) -> None:
-    assert stage(tmp_path, "--begin").returncode == 0
+def test_the_summary_counts_skipped_tests_by_reason(stage: Stage, tmp_path: Path) -> None:
     root, chromium = "only root can make namespaces", "chromium is not installed: apt-get install chromium"
     outcomes = "".join(
         f"skipped\tsetup\t1000.0\t0.1\t\t{name}\t{why}\n"
         for name, why in (("tests/a.py::one", root), ("tests/a.py::two", root), ("tests/b.py::one", chromium))
     )
     (tmp_path / "build/stages/x.outcomes").write_text(outcomes + outcome("tests/b.py::two", 2.0))
-    done = stage(tmp_path, "--summary")
-    assert done.returncode == 0, done.stderr
-    part = done.stdout.partition("tests that were skipped\n")[2].splitlines()
+    code, said = stage("--summary")
+    assert code == 0, said
+    part = said.partition("tests that were skipped\n")[2].splitlines()
     assert [line.split(None, 1) for line in part[:2]] == [["2", root], ["1", chromium]]
     assert part[2] == ""
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("outcomes", "speed", "listed", "code"),
     [
@@ -76,32 +98,29 @@ def test_the_summary_counts_skipped_tests_by_reason(tmp_path: Path) -> None:
     ],
 )
 def test_a_test_that_is_clearly_over_its_budget_fails_the_summary(
-    tmp_path: Path, outcomes: str, speed: dict[int, float], listed: bool, code: int
+    stage: Stage, tmp_path: Path, outcomes: str, speed: dict[int, float], listed: bool, code: int
 ) -> None:
-    assert stage(tmp_path, "--begin").returncode == 0
     kept = tmp_path / "build/stages"
     (kept / "x.outcomes").write_text(outcomes)
     (kept / "speed.tsv").write_text("".join(f"{when}\t{factor}\n" for when, factor in speed.items()))
-    done = stage(tmp_path, "--summary")
-    assert done.returncode == code, done.stdout + done.stderr
-    assert ("tests over their budget" in done.stdout) == listed
-    assert ("FAILED: 1 took more than 15 s" in done.stdout) == bool(code)
+    found, said = stage("--summary")
+    assert found == code, said
+    assert ("tests over their budget" in said) == listed
+    assert ("FAILED: 1 took more than 15 s" in said) == bool(code)
 
 
 @pytest.mark.process
-def test_the_summary_names_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stage(tmp_path, "--begin").returncode == 0
-    assert stage(tmp_path, "first", "true").returncode == 0
+def test_the_summary_names_what_was_left_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stage("first", "true")[0] == 0
     monkeypatch.setenv("STAGES_BEGIN_WITHIN", "-1")
-    assert stage(tmp_path, "second", "false").returncode == 0
-    done = stage(tmp_path, "--summary")
-    assert done.returncode == 0 and "left out, the time was over: second\n" in done.stdout
+    assert stage("second", "false")[0] == 0
+    code, said = stage("--summary")
+    assert code == 0 and "left out, the time was over: second\n" in said
 
 
-@pytest.mark.process
-def test_each_stage_is_among_the_first_third_on_one_of_three_days(tmp_path: Path) -> None:
+def test_each_stage_is_among_the_first_third_on_one_of_three_days(stage: Stage) -> None:
     names = [f"stage-{number}" for number in range(16)]
-    days = [stage(tmp_path, "--rotate", str(day), *names).stdout.split() for day in (20_000, 20_001, 20_002)]
+    days = [stage("--rotate", str(day), *names)[1].split() for day in (20_000, 20_001, 20_002)]
     assert all(sorted(day) == sorted(names) for day in days)
     assert {name for day in days for name in day[:6]} == set(names)
 
@@ -143,11 +162,7 @@ def test_every_folder_of_tests_has_a_stage(target: str, folder: str) -> None:
 
 @pytest.fixture
 def mutation() -> Any:
-    spec = importlib.util.spec_from_file_location("mutation", STAGE.with_name("mutation.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return loaded(STAGE.with_name("mutation.py"))
 
 
 @pytest.mark.parametrize(("killed", "below"), [(160, False), (145, False), (144, True), (60, True)])

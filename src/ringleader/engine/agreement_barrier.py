@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ringleader.engine.communicator import Call, Communicator, Segment
-from ringleader.engine.mpi_calls import MpiCalls
 from ringleader.engine.operations import MASK
 from ringleader.engine.peer_wait import End, PeerEnd, PeerWait
+
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_calls import MpiCalls
 
 PAGE_BYTES = 4096
 SPINS = 6000

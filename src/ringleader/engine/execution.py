@@ -10,20 +10,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ringleader.engine.agreement_barrier import DigestBarrier
-from ringleader.engine.communicator import Segment
-from ringleader.engine.engine_settings import Limits
-from ringleader.engine.framework_adapter import DeviceTransport
-from ringleader.engine.fusion_buffer import Batch, FusionBuffer, RoundPlan
-from ringleader.engine.group_communicators import RankLayout
-from ringleader.engine.negotiation import Decision
-from ringleader.engine.operations import GRADIENTS, Signature, Work
-from ringleader.engine.peer_wait import PeerWait
-from ringleader.engine.reduction_kernels import Kernels
-from ringleader.engine.submission_queue import SubmissionQueue
-from ringleader.engine.timeline import Observer, Stage, activity_of
-from ringleader.engine.transports.transport import Region, Transport
+from ringleader.engine.operations import GRADIENTS, Work
+from ringleader.engine.timeline import Stage, activity_of
+
+if TYPE_CHECKING:
+    from ringleader.engine.agreement_barrier import DigestBarrier
+    from ringleader.engine.communicator import Segment
+    from ringleader.engine.engine_settings import Limits
+    from ringleader.engine.framework_adapter import DeviceTransport
+    from ringleader.engine.fusion_buffer import Batch, FusionBuffer, RoundPlan
+    from ringleader.engine.group_communicators import RankLayout
+    from ringleader.engine.negotiation import Decision
+    from ringleader.engine.operations import Signature
+    from ringleader.engine.peer_wait import PeerWait
+    from ringleader.engine.reduction_kernels import Kernels
+    from ringleader.engine.submission_queue import SubmissionQueue
+    from ringleader.engine.timeline import Observer
+    from ringleader.engine.transports.transport import Region, Transport
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ringleader.engine.group_communicators import RankLayout
 from ringleader.engine.launch_order import LaunchOrder
-from ringleader.engine.mpi_calls import MpiCalls
-from ringleader.engine.operations import Work
-from ringleader.engine.peer_wait import PeerWait
 from ringleader.engine.reduction_kernels import Kernels
 from ringleader.engine.traffic import GroupTraffic
-from ringleader.engine.transports.transport import Region, Transport
+
+if TYPE_CHECKING:
+    from ringleader.engine.group_communicators import RankLayout
+    from ringleader.engine.mpi_calls import MpiCalls
+    from ringleader.engine.operations import Work
+    from ringleader.engine.peer_wait import PeerWait
+    from ringleader.engine.transports.transport import Region, Transport
 
 
 @dataclass(frozen=True, kw_only=True)

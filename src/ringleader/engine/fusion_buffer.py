@@ -17,11 +17,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter, is_
+from typing import TYPE_CHECKING
 
-from ringleader.engine.communicator import Communicator, PackedCopy
 from ringleader.engine.operations import JOIN, MASK, ReduceOp, Signature, Work
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
-from ringleader.engine.transports.transport import Transport
+
+if TYPE_CHECKING:
+    from ringleader.engine.communicator import Communicator, PackedCopy
+    from ringleader.engine.transports.transport import Transport
 
 MOST_PLANS = 256
 """Plans of batches that are kept. A training asks for the same few again and again."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from ringleader.engine.communicator import Segment
-from ringleader.engine.rank_group import Group
+if TYPE_CHECKING:
+    from ringleader.engine.communicator import Segment
+    from ringleader.engine.rank_group import Group
+
 
 Ask = Callable[[bytes, str], list[bytes]]
 """Brings everybody's message, in rank order; the words are what is being done."""

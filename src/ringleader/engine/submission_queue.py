@@ -11,11 +11,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ringleader.engine.exceptions import HorovodInternalError
-from ringleader.engine.framework_adapter import DeviceTransport
-from ringleader.engine.operations import Work
-from ringleader.engine.timeline import Observer, Stage
+from ringleader.engine.timeline import Stage
+
+if TYPE_CHECKING:
+    from ringleader.engine.framework_adapter import DeviceTransport
+    from ringleader.engine.operations import Work
+    from ringleader.engine.timeline import Observer
 
 GRACE_SECONDS = 0.0005
 """A script that has just asked for something is about to ask for more, or to wait; the progress thread leaves

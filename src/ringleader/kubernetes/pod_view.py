@@ -21,8 +21,7 @@ from ringleader.kubernetes.client.object_fields import (
     text_in,
 )
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.model import KIND
-from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE
+from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, KIND
 
 Role = Literal["worker", "launcher", ""]
 State = Literal["waiting", "running", "terminated"]

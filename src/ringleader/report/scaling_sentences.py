@@ -133,9 +133,9 @@ def headline_of(run: Run, top: Scaling) -> str:
         return f"{text}. Independent ranks were not measured, so what is lost cannot be split."
     if losses.total.count < top.efficiency.count:
         return f"{text}. The run is not complete, so what is lost is not split."
+    if against.count < 2:  # one pair of runs may be off by any amount
+        return f"{text}, from a single repetition."
     beside = f"against independent ranks {percent(against.median)}"
-    if against.count < 2:
-        return f"{text}; {beside}, from a single repetition."
     if not is_clear:
         return f"{text}; {_most(run, top, _between(against))}."
     if against.median > 1.0:

@@ -15,7 +15,7 @@ check_framework("torch", "PyTorch", f"pip install 'torch>={OLDEST['torch']}'", l
 from ringleader.torch import functions, mpi_ops, registered_memory
 from ringleader.torch.functions import *
 from ringleader.torch.mpi_ops import *
-from ringleader.torch.optimizer import DistributedOptimizer as DistributedOptimizer
+from ringleader.torch.optimizer.distributed_optimizer import DistributedOptimizer as DistributedOptimizer
 from ringleader.torch.registered_memory import *
 from ringleader.torch.sync_batch_norm import SyncBatchNorm as SyncBatchNorm
 

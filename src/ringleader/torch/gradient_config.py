@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -15,6 +16,15 @@ from ringleader.torch.bucket_plan import ParameterShape, first_difference
 from ringleader.torch.torch_kernels import dtype_name
 
 Named = Sequence[tuple[str, torch.Tensor]]
+
+
+def default_names(param_groups: Iterable[dict[str, Any]]) -> list[tuple[str, torch.Tensor]]:
+    """Return the parameters with the names that they have if the script gives none."""
+    return [
+        (f"allreduce.noname.{group}.{at}", parameter)
+        for group, content in enumerate(param_groups)
+        for at, parameter in enumerate(content["params"])
+    ]
 
 
 def shapes_of(parameters: Named) -> list[ParameterShape]:

@@ -1,6 +1,5 @@
-"""Ranks of an elastic job that outlive others. This process forks them: one for each line of its input,
-``incarnation phase`` and the variables that it gets, as JSON. They do the phase's operations until they are
-killed, and tell what they went through, one JSON object a line."""
+"""A rank of an elastic job that outlives others. It does the operations of a phase, which its argument names,
+until it is killed, and tells what it went through, one JSON object a line."""
 
 import json
 import os
@@ -8,7 +7,6 @@ import sys
 import time
 
 import torch
-import torch._dynamo  # which an optimizer's first step imports, for seconds
 
 import ringleader.torch as hvd
 from ringleader.engine.process_lifecycle import PROCESS
@@ -35,12 +33,9 @@ def allreduce(step):
 
 def with_children(step):
     """As with workers that load data: they live longer than a rank that is killed."""
-    if step == 0:
-        forker = os.getppid()
-        if os.fork() == 0:
-            while os.path.exists(f"/proc/{forker}"):
-                time.sleep(0.05)
-            os._exit(0)
+    if step == 0 and os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
     allreduce(step)
 
 
@@ -113,31 +108,14 @@ def rank(phase):
                     )
                     errors = []
                 step += 1
-        except hvd.HorovodInternalError as error:
-            if is_new:  # nobody begins anew for a script that has not come so far
+        except BaseException as error:
+            # Nobody begins anew for a script that has not come so far.
+            if is_new or not isinstance(error, hvd.HorovodInternalError):
+                say(failed=f"{type(error).__name__}: {error}")
                 raise
             errors.append(str(error))
         do = None
         hvd.shutdown()
 
 
-def main():
-    for line in sys.stdin:
-        task = json.loads(line)
-        if os.fork() == 0:
-            os.environ.update(task["environ"])
-            os.close(0)
-            try:
-                rank(task["phase"])
-            except BaseException as error:
-                say(failed=f"{type(error).__name__}: {error}")
-                raise
-        while True:
-            try:
-                if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                    break
-            except ChildProcessError:
-                break
-
-
-main()
+rank(sys.argv[1])

@@ -128,7 +128,6 @@ def test_a_host_alone_behind_its_switch_is_that_host():
     assert named(matrix(5, slow=lambda s, d: "h5" in (s, d))) == {("h5", "into"), ("h5", "out of")}
 
 
-@settings(max_examples=50)
 @given(
     hosts=st.integers(2, 12),
     data=st.data(),
@@ -141,7 +140,6 @@ def test_of_equal_links_with_noise_nobody_is_named(hosts, data):
     assert {one.verdict for one in link_results(rates)} <= {Verdict.PASS, Verdict.SKIP}
 
 
-@settings(max_examples=50)
 @given(
     rates=st.dictionaries(
         st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")).filter(

@@ -7,7 +7,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.fabric_hosts import NAMES, facts
 from tests.unit.fabric.check_cases import hgx
@@ -42,7 +42,6 @@ def test_every_key_is_of_a_quantity() -> None:
     assert set(FIELDS) == set(KEYS) <= set(QUANTITIES)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.fixed_dictionaries({}, optional=FIELDS))
 def test_a_profile_is_read_back_as_it_was_written(values: dict[str, Any]) -> None:
     assert parse(tomllib.loads(to_toml(values))) == values
@@ -180,7 +179,6 @@ def test_sizes_and_rates_have_units() -> None:
     assert profile == {"memlock": UNLIMITED, "shm": 3 << 29, "rdma-rate": 400e9}
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([one.rule["key"].partition(".")[0] for one in KEYS.values()]),

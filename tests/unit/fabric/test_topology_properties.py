@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fabric.machines import changed, host, pci, port, rdma
 
@@ -50,7 +50,6 @@ def machines(draw: st.DrawFn) -> HostFacts:
 STATES = st.sampled_from(["ACTIVE", "ACTIVE", "DOWN", ""])
 
 
-@settings(max_examples=50, deadline=None)
 @given(machines())
 def test_any_machine(facts):
     for one in facts.pci_devices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.fabric.transport_proof.bytes_moved import (
@@ -49,7 +49,6 @@ def test_one_counter(before: int | None, after: int | None, value: int, unusable
     assert unusable in why and bool(why) == bool(unusable)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**60))
 def test_a_counter_that_moved_by_any_number(first: int, moved: int) -> None:
     last = (first + moved) % 2**64

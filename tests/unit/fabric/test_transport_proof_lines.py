@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import between, host, local
 
@@ -178,7 +178,6 @@ EVIDENCE = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(EVIDENCE, max_size=3))
 def test_no_evidence_breaks_the_proof(evidence: list[HostEvidence]) -> None:
     proof = judged_transport(evidence)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import between, host
 
@@ -245,7 +245,6 @@ def test_words_of_the_comparison() -> None:
 AMOUNT = st.floats(0, 4000) | st.just("N/A")
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["ib", "roce", "efa", "ib0", "eth0", "eth1"]), AMOUNT),
     st.floats(0, 2000),

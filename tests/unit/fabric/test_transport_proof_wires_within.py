@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fabric.transport_evidence import host, local
 
@@ -92,7 +92,6 @@ def test_with_other_hosts_the_ports_say_nothing_about_the_bytes_within() -> None
     assert judge({"lo": 1, "ib": 900}, mpi=local(100), only_host=False).shares == {Wire.SHM: 1.0}
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["lo", "ib", "eth0"]), st.floats(0, 2000) | st.just("N/A")),
     st.floats(0, 100),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,18 @@ def slowed(area: str, monkeypatch: pytest.MonkeyPatch) -> HostFacts:
     return reader.read_host(environ={"PATH": "/usr/bin"}, seconds=60.0)
 
 
+@functools.cache
+def whole_results(host: Any) -> dict[str, Any]:
+    """Return what checks say of a host that was read in time."""
+    return {one.id: one.results(host()) for one in CHECKS}
+
+
+@functools.cache
+def usual_differences() -> dict[str, Any]:
+    """Return what comparisons say of two hosts that are alike."""
+    return {one.id: differences(one, {"a": hgx(), "b": hgx()}) for one in COMPARISONS}
+
+
 @pytest.fixture(params=sorted(FIELDS_OF_AREA))
 def area(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
@@ -69,9 +82,7 @@ def test_a_reader_that_is_slow_leaves_its_area_unknown(area: str, monkeypatch: p
 
 @pytest.mark.parametrize("host", [hgx, pod, efa])
 def test_no_check_judges_what_was_not_read(area: str, host: Any) -> None:
-    there = host()
-    unread = late(there, area)
-    whole = {one.id: one.results(there) for one in CHECKS}
+    unread, whole = late(host(), area), whole_results(host)
     for check in CHECKS:
         results = check.results(unread)
         skip = len(results) == 1 and results[0].verdict is Verdict.SKIP and area in results[0].seen
@@ -94,9 +105,9 @@ def test_a_host_that_was_slow_is_named_and_never_the_odd_one(area: str) -> None:
 
 
 def test_two_hosts_of_which_one_was_slow_differ_in_nothing(area: str) -> None:
+    hosts = {"a": hgx(), "b": late(hgx(), area)}
     for one in COMPARISONS:
-        found = differences(one, {"a": hgx(), "b": late(hgx(), area)})
-        usual = differences(one, {"a": hgx(), "b": hgx()})
+        found, usual = differences(one, hosts), usual_differences()[one.id]
         assert found == usual or [result.verdict for result in found] == [Verdict.SKIP], one.id
 
 

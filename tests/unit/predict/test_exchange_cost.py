@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.predict import event_simulation as simulation
 
@@ -96,7 +96,6 @@ def test_servers_beside_workers_carry_the_same_at_any_size(hosts: int, servers: 
     assert server_traffic(100.0, Shape(hosts=hosts, per_host=1, servers=servers)) == pytest.approx(carried)
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     algorithm=st.sampled_from(ALGORITHMS),
     size=st.floats(1, 1e10),

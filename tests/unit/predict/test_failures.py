@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.predict.failures import GPU_HOURS, Failures, best_interval, goodput, useful
@@ -38,7 +38,6 @@ def test_the_closed_form_is_what_a_simulation_of_failures_shows(
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(between=st.floats(60, 1e8), commit=st.floats(1e-3, 600), recovery=st.floats(0, 1e4))
 def test_no_interval_leaves_more_than_the_best(between: float, commit: float, recovery: float) -> None:
     best = best_interval(between, commit)

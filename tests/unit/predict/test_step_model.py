@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.predict.exchange_cost import ALGORITHMS
@@ -50,7 +50,6 @@ def test_the_engine_sends_a_bucket_before_it_would_be_too_large() -> None:
     assert [(b.size, b.ready) for b in buckets] == [(40, 2.0), (20, 3.0), (100, 4.0), (5, 5.0)]
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     algorithm=st.sampled_from(ALGORITHMS),
     name=st.sampled_from(NAMES),

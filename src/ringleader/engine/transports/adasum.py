@@ -13,10 +13,13 @@ every rank ends with the same bits. A rank sends 2(n-1)/n of the bytes.
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
-from ringleader.engine.mpi_calls import Message, MpiCalls
-from ringleader.engine.reduction_kernels import Array, Kernels
 from ringleader.engine.transports.transport import memory_of
+
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_calls import Message, MpiCalls
+    from ringleader.engine.reduction_kernels import Array, Kernels
 
 
 def power_of_two(size: int) -> bool:

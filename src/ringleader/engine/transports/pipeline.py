@@ -15,10 +15,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ringleader.engine.mpi_calls import MpiCalls
-from ringleader.engine.reduction_kernels import Array
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_calls import MpiCalls
+    from ringleader.engine.reduction_kernels import Array
+
 
 Requests = Sequence[Any]
 STEPS = 2

@@ -14,15 +14,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.engine.communicator import DTYPES, memory_at
-from ringleader.engine.mpi_calls import Message, MpiCalls
 from ringleader.engine.operations import ReduceOp, Work, plain_op, row_counts, starts_of
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
 from ringleader.engine.transports.adasum import Adasum
 from ringleader.engine.transports.pipeline import MEASURED_FROM_BYTES, Pieces, Pipeline, measure_link
 from ringleader.engine.transports.transport import Region, Transport, memory_of, splits_of
+
+if TYPE_CHECKING:
+    from ringleader.engine.mpi_calls import Message, MpiCalls
 
 PIECE_BYTES = 4 << 20
 """A pairwise exchange goes in pieces of this size, of which some are under way at once, until the line is

@@ -6,11 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ringleader.engine.communicator import Segment, memory_at
-from ringleader.engine.operations import ReduceOp, Signature, Work
+from ringleader.engine.communicator import memory_at
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
-from ringleader.engine.registered_memory import RegisteredMemory
+
+if TYPE_CHECKING:
+    from ringleader.engine.communicator import Segment
+    from ringleader.engine.operations import ReduceOp, Signature, Work
+    from ringleader.engine.registered_memory import RegisteredMemory
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

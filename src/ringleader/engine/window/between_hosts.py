@@ -30,15 +30,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ringleader.engine.agreement_barrier import SharedFlags
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, Kernels
-from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.timeline import CROSS_ALLREDUCE, WINDOW_REDUCE
 from ringleader.engine.transports.pipeline import Requests, arrays_behind
-from ringleader.engine.transports.plain_mpi import MpiReducer
-from ringleader.engine.transports.transport import Region
+
+if TYPE_CHECKING:
+    from ringleader.engine.agreement_barrier import SharedFlags
+    from ringleader.engine.registered_memory import RegisteredMemory
+    from ringleader.engine.transports.plain_mpi import MpiReducer
+    from ringleader.engine.transports.transport import Region
 
 LINE_BYTES = 64
 _Steps = Callable[[int], Iterator[Requests]]

@@ -18,14 +18,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ringleader.engine.agreement_barrier import SharedFlags
-from ringleader.engine.communicator import Segment
 from ringleader.engine.operations import ReduceOp, Signature
 from ringleader.engine.reduction_kernels import ITEMSIZE, Array, FlatKernels, Kernels
-from ringleader.engine.registered_memory import RegisteredMemory
 from ringleader.engine.traffic import GroupTraffic
 from ringleader.engine.transports.transport import Bound, Reduction
+
+if TYPE_CHECKING:
+    from ringleader.engine.agreement_barrier import SharedFlags
+    from ringleader.engine.communicator import Segment
+    from ringleader.engine.registered_memory import RegisteredMemory
 
 LONG_BUFFER_BYTES = 1 << 20
 """A long buffer, and so the longest piece. Shorter pieces were measured to cost more: what a rank has just

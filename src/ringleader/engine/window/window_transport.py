@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from ringleader.engine.agreement_barrier import SharedFlags
-from ringleader.engine.communicator import Segment
 from ringleader.engine.operations import ReduceOp, Signature, Work, plain_op
 from ringleader.engine.reduction_kernels import ITEMSIZE, Kernels
 from ringleader.engine.registered_memory import (
@@ -34,6 +33,10 @@ from ringleader.engine.window.staged_reductions import (
     StagingBuffers,
     TwoShot,
 )
+
+if TYPE_CHECKING:
+    from ringleader.engine.agreement_barrier import SharedFlags
+    from ringleader.engine.communicator import Segment
 
 LONG_ARRAY_BYTES = 32 << 20
 """Shared memory through which long arrays go between hosts: for each element type that is used, per rank."""

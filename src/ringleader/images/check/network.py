@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ringleader.finding import Cited, Finding, fault, note, warning
-from ringleader.images.check.selection import VersionLookup
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, series
+
+if TYPE_CHECKING:
+    from ringleader.images.check.selection import VersionLookup
 
 VERBS = ("infiniband", "roce")
 RDMA = (*VERBS, "efa", "erdma")

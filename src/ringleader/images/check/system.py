@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ringleader.finding import Finding, fault, note, warning
 from ringleader.images.base_image import find_base, find_cuda_image, name_and_tag
-from ringleader.images.check.selection import VersionLookup
 from ringleader.images.tables.version_order import at_least, matches, series
+
+if TYPE_CHECKING:
+    from ringleader.images.check.selection import VersionLookup
 
 STILL_THERE = "a base with a CUDA that is still there (11.0 and newer)"
 

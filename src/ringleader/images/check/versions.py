@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ringleader.finding import Cited, Finding, fault, note, warning
 from ringleader.images.base_image import find_cuda_image
-from ringleader.images.check.selection import Needs, VersionLookup
 from ringleader.images.tables import Architecture, Gpu, HorovodSet, TensorflowRelease, TorchWheel
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
+
+if TYPE_CHECKING:
+    from ringleader.images.check.selection import Needs, VersionLookup
 
 WITHOUT = "no block horovod: Ringleader runs Horovod's scripts"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ringleader.kubernetes.client.cluster import Object
+if TYPE_CHECKING:
+    from ringleader.kubernetes.client.cluster import Object
 
 
 def metadata_of(document: Object | None) -> Mapping[str, Any]:

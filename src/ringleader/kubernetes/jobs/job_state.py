@@ -13,8 +13,7 @@ from typing import Any, Literal
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import map_in, maps_in, number_in, text_in
-from ringleader.kubernetes.jobs.mpijob_builder import KUEUE_QUEUE
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, KUEUE_QUEUE
 from ringleader.kubernetes.mpijob.status import Condition, ElasticStatus, Truth
 from ringleader.kubernetes.pod_view import ContainerView, PodView, pod_view
 

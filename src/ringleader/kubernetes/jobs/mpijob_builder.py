@@ -30,6 +30,7 @@ from ringleader.kubernetes.mpijob.model import (
     Spec,
     WorkerSpec,
 )
+from ringleader.kubernetes.mpijob.object_metadata import KUEUE_QUEUE
 from ringleader.kubernetes.objects import ssh_secret
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 from ringleader.kubernetes.objects.service_and_config_map import DISCOVER_HOSTS_PATH
@@ -182,7 +183,6 @@ def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
     return tuple((values | nics | dict(request.env)).items())
 
 
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 VOLCANO = "volcano"
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from ringleader.errors import Fault, RequestError
 from ringleader.kubernetes.jobs.job_state import MPI, ON_PODS, SLOTS, WORKERS
-from ringleader.kubernetes.jobs.mpijob_builder import KUEUE_QUEUE
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob import object_metadata, object_names
 from ringleader.kubernetes.mpijob.annotations import (
@@ -26,6 +25,7 @@ from ringleader.kubernetes.mpijob.annotations import (
     WAIT_OFF,
 )
 from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
+from ringleader.kubernetes.mpijob.object_metadata import KUEUE_QUEUE
 from ringleader.kubernetes.objects import (
     exec_spawn,
     launcher_and_workers,
@@ -155,7 +155,7 @@ def _waiting(job: MPIJob) -> str:
             start=_START.format(seconds=seconds) if seconds else "",
             give_up=_GIVE_UP.format(seconds=seconds) if seconds else "",
             service=object_names.service(job.metadata.name),
-            hostfile=service_and_config_map.HOSTFILE_PATH,
+            hostfile=object_names.HOSTFILE_PATH,
         )
     )
 

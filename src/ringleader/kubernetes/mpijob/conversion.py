@@ -24,15 +24,8 @@ from ringleader.kubernetes.mpijob.field_schema import (
     Template,
     field_schemas,
 )
-from ringleader.kubernetes.mpijob.model import (
-    API_VERSION,
-    GROUP,
-    KIND,
-    CleanPodPolicy,
-    Metadata,
-    MPIJob,
-    RunPolicy,
-)
+from ringleader.kubernetes.mpijob.model import CleanPodPolicy, Metadata, MPIJob, RunPolicy
+from ringleader.kubernetes.mpijob.object_metadata import API_VERSION, GROUP, KIND
 from ringleader.kubernetes.mpijob.parser import OLD_VERSIONS, read, struct
 
 V1, V1ALPHA2, V1ALPHA1 = OLD_VERSIONS

@@ -18,7 +18,8 @@ from ringleader.kubernetes.mpijob.field_schema import (
     field_schemas,
     summary,
 )
-from ringleader.kubernetes.mpijob.model import GROUP, KIND, VERSION, MPIJob, Spec
+from ringleader.kubernetes.mpijob.model import MPIJob, Spec
+from ringleader.kubernetes.mpijob.object_metadata import GROUP, KIND, VERSION
 from ringleader.kubernetes.mpijob.object_names import LABEL, LONGEST_LABEL, worker
 from ringleader.kubernetes.mpijob.quantities import QUANTITY
 from ringleader.kubernetes.mpijob.status import Condition

@@ -13,12 +13,13 @@ import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from ringleader.kubernetes.mpijob.document_faults import FieldPath
+if TYPE_CHECKING:
+    from ringleader.kubernetes.mpijob.document_faults import FieldPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,3 +165,25 @@ def _opened(hint: Any) -> tuple[Any, bool, tuple[object, ...]]:
         kind, _, notes = _opened(get_args(hint)[0])
         return kind, True, notes
     return (hint if origin is None else origin), False, ()
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a part of a job: empty text, maps and lists are left out, empty parts are not."""
+    found = ((field, getattr(value, field.attribute)) for field in field_schemas(value.__class__))
+    return {field.name: _plain(one) for field, one in found if not _is_left_out(field, one)}
+
+
+def _is_left_out(field: FieldSchema, value: object) -> bool:
+    if value is None or (isinstance(value, str | tuple | Mapping) and not value and not field.is_required):
+        return True
+    return field.has(FieldFlag.OMITTED) and value == field.default
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return fields_of(value)
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value

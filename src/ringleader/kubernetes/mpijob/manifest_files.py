@@ -9,7 +9,7 @@ from typing import Any
 from ringleader.errors import Fault, RequestError, collected
 from ringleader.kubernetes.mpijob.conversion import Change, convert
 from ringleader.kubernetes.mpijob.document_faults import SourceLines
-from ringleader.kubernetes.mpijob.model import GROUP, KIND
+from ringleader.kubernetes.mpijob.object_metadata import GROUP, KIND
 from ringleader.kubernetes.mpijob.parser import read, request, write
 from ringleader.kubernetes.mpijob.yaml_text import Document
 

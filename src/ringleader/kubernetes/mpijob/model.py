@@ -25,11 +25,6 @@ from ringleader.kubernetes.mpijob.field_schema import (
 )
 from ringleader.kubernetes.mpijob.status import Status
 
-GROUP = "kubeflow.org"
-VERSION = "v2beta1"
-API_VERSION = f"{GROUP}/{VERSION}"
-KIND = "MPIJob"
-
 
 class MpiImplementation(StrEnum):
     """MPI libraries as the API calls them."""

@@ -1,10 +1,16 @@
-"""Labels and owners of the objects that an MPIJob becomes. Pure."""
+"""Group and kind of an MPIJob, labels and owners of the objects that it becomes. Pure."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ringleader.kubernetes.mpijob.model import API_VERSION, KIND, MPIJob
+if TYPE_CHECKING:
+    from ringleader.kubernetes.mpijob.model import MPIJob
+
+GROUP = "kubeflow.org"
+VERSION = "v2beta1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "MPIJob"
 
 Document = dict[str, Any]
 """An object of Kubernetes as plain JSON."""
@@ -20,6 +26,7 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Set on all that we make, so that a watch can select nothing else."""
 MANAGER = "ringleader"
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def document(api: str, kind: str, metadata: Document, **content: Any) -> Document:

@@ -10,6 +10,10 @@ LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 """A DNS label that begins with a letter; its length is another rule."""
 GENERATED = 5
 """Characters that the API server adds to ``generateName``."""
+HOSTFILE = "hostfile"
+MOUNT_PATH = "/etc/mpi"
+"""Where all Pods of a job have its ConfigMap."""
+HOSTFILE_PATH = f"{MOUNT_PATH}/{HOSTFILE}"
 
 
 def worker(job: str, index: int) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import SPAWN, SPAWN_EXEC
-from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata
+
+if TYPE_CHECKING:
+    from ringleader.kubernetes.mpijob.model import MPIJob
 
 _RBAC = "rbac.authorization.k8s.io"
 

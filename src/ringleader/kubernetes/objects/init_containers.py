@@ -111,14 +111,14 @@ def wait_container(job: MPIJob, settings: OperatorSettings, spec: Document) -> D
         "resources": _resources(spec["containers"][0]),
         "securityContext": _security(spec),
         "volumeMounts": [
-            {"name": service_and_config_map.VOLUME, "mountPath": service_and_config_map.MOUNT_PATH},
+            {"name": service_and_config_map.VOLUME, "mountPath": object_names.MOUNT_PATH},
             {"name": VOLUME, "mountPath": MOUNT_PATH},
         ],
     }
 
 
 def _args(job: MPIJob, settings: OperatorSettings) -> list[str]:
-    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={service_and_config_map.HOSTFILE_PATH}"]
+    found = ["wait", f"--tools={MOUNT_PATH}", f"--hostfile={object_names.HOSTFILE_PATH}"]
     found += [f"--expect={pair}" for pair in mpi_environment.expected(job, agent_path(job, settings))]
     if job.spec.mpi_implementation is not MpiImplementation.OPENMPI:
         found.append("--ranks-by-default=1")

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ringleader.errors import Fault, refuse
+from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import SPAWN
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.objects import init_containers, rdma_annotations, service_and_config_map
+from ringleader.kubernetes.objects import init_containers, rdma_annotations
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
@@ -39,7 +40,7 @@ def _spawn(job: MPIJob, settings: OperatorSettings) -> Found:
 def _launcher(job: MPIJob, settings: OperatorSettings) -> Found:
     where = "spec.mpiReplicaSpecs[Launcher].template.spec"
     spec = job.spec.mpi_replica_specs.launcher.template["spec"]
-    taken = {service_and_config_map.MOUNT_PATH: "the hosts"}
+    taken = {object_names.MOUNT_PATH: "the hosts"}
     if not is_exec(job):
         taken[job.spec.ssh_auth_mount_path] = "the ssh keys"
     if settings.image:

@@ -107,7 +107,7 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     else:
         _add_keys(pod, job, LAUNCHER)
     hosts = service_and_config_map
-    _add_volume(pod, hosts.VOLUME, hosts.files(job), hosts.MOUNT_PATH)
+    _add_volume(pod, hosts.VOLUME, hosts.files(job), object_names.MOUNT_PATH)
     if path:
         _add_volume(pod, init_containers.VOLUME, {"emptyDir": {}}, init_containers.MOUNT_PATH)
         ours = init_containers.init_containers(job, settings, spec)

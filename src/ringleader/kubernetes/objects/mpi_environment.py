@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import LAUNCHER, WORKER, Document
+from ringleader.kubernetes.mpijob.object_names import HOSTFILE_PATH
 from ringleader.kubernetes.objects import rdma_annotations
 from ringleader.kubernetes.objects.exec_spawn import is_exec
-from ringleader.kubernetes.objects.service_and_config_map import HOSTFILE_PATH
 from ringleader.kubernetes.objects.ssh_secret import is_reference_layout
 
 ROLE = "K_MPI_JOB_ROLE"

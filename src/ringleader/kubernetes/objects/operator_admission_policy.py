@@ -10,8 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ringleader.kubernetes.mpijob.model import API_VERSION, KIND
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, OPERATOR, OPERATOR_NAME, Document, document
+from ringleader.kubernetes.mpijob.object_metadata import (
+    API_VERSION,
+    JOB_NAME,
+    KIND,
+    OPERATOR,
+    OPERATOR_NAME,
+    Document,
+    document,
+)
 
 API = "admissionregistration.k8s.io/v1"
 SINCE = "1.30"

@@ -9,8 +9,7 @@ from typing import Any
 from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.crd import crd
-from ringleader.kubernetes.mpijob.model import GROUP
-from ringleader.kubernetes.mpijob.object_metadata import Document, document
+from ringleader.kubernetes.mpijob.object_metadata import GROUP, Document, document
 from ringleader.kubernetes.objects.gang_scheduling import NONE
 from ringleader.kubernetes.objects.operator_admission_policy import policies
 from ringleader.option_fields import flag, option

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.mpijob import annotations as names
-from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import LAUNCHER, WORKER, Document
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics, advice_on, runs_as_root
 from ringleader.kubernetes.rdma.request import NicAllocation, RdmaRequest, allocate, faults, pairs_of
 from ringleader.render.rdma_profiles import PROFILES, Spread, Way
+
+if TYPE_CHECKING:
+    from ringleader.kubernetes.mpijob.model import MPIJob
 
 _CALLED = {names.RDMA_PROFILE: "rdma", names.RDMA_NODE_LABELS: "node_label"}
 """Annotation → field of a request, where that is not called as the annotation is."""

@@ -10,15 +10,13 @@ from collections.abc import Collection, Iterable
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MpiImplementation, MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import Document, document, metadata, selector
+from ringleader.kubernetes.mpijob.object_names import HOSTFILE, MOUNT_PATH
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.plan.job import Family
 from ringleader.render.hostfile import host_lines
 
-HOSTFILE = "hostfile"
 DISCOVER_HOSTS = "discover_hosts.sh"
 VOLUME = "mpi-job-config"
-MOUNT_PATH = "/etc/mpi"
-HOSTFILE_PATH = f"{MOUNT_PATH}/{HOSTFILE}"
 DISCOVER_HOSTS_PATH = f"{MOUNT_PATH}/{DISCOVER_HOSTS}"
 
 FAMILIES = {

@@ -18,12 +18,13 @@ from ringleader.kubernetes.mpijob.annotations import (
     SSH_LAYOUT,
     SSH_LAYOUT_REFERENCE,
 )
-from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import WORKER, Document, metadata
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization import SSHPrivateKeyTypes
+
+    from ringleader.kubernetes.mpijob.model import MPIJob
 
 PRIVATE_KEY = "ssh-privatekey"
 PUBLIC_KEY = "ssh-publickey"

@@ -6,11 +6,13 @@ Everything is added to what stands there; where a user has said the same thing, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOB_ROLE, Document, document
-from ringleader.kubernetes.rdma.request import NicAllocation
 from ringleader.render.rdma_profiles import Counts, Pairs, Spread, Way
+
+if TYPE_CHECKING:
+    from ringleader.kubernetes.rdma.request import NicAllocation
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 """Annotation of a Pod: the networks that Multus attaches besides the cluster's."""

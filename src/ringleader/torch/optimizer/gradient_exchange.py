@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 
 from ringleader.adapters.object_exchange import any_rank
 from ringleader.engine.group_engine import Engine
-from ringleader.torch.compression.reducer import Reducer
 from ringleader.torch.gradient_config import GradientConfig, Named
+
+if TYPE_CHECKING:
+    from ringleader.torch.compression.reducer import Reducer
 
 
 def idle_ones(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:

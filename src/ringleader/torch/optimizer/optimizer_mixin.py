@@ -6,16 +6,18 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from ringleader.adapters.consistency import ConsistencyCheck
 from ringleader.engine.process_lifecycle import membership
-from ringleader.torch.gradient_config import Named
-from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings, default_names
+from ringleader.torch.gradient_config import Named, default_names
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
 from ringleader.torch.tensor_bytes import TENSORS
+
+if TYPE_CHECKING:
+    from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 
 
 class OptimizerMixin:

@@ -14,7 +14,7 @@ from ringleader.adapters.gradient_settings import checked_groups as checked
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.bucket_plan import even_groups
 from ringleader.torch.compression import wire_dtype_of
-from ringleader.torch.gradient_config import Named, shapes_of
+from ringleader.torch.gradient_config import Named, default_names, shapes_of
 
 ELEMENTWISE: tuple[type[torch.optim.Optimizer], ...] = (
     torch.optim.SGD,
@@ -96,15 +96,6 @@ def checked_names(
             f"Found {len(unnamed)} of them without a name."
         )
     return named
-
-
-def default_names(param_groups: Iterable[dict[str, Any]]) -> list[tuple[str, torch.Tensor]]:
-    """Return the parameters with the names that they have if the script gives none."""
-    return [
-        (f"allreduce.noname.{group}.{at}", parameter)
-        for group, content in enumerate(param_groups)
-        for at, parameter in enumerate(content["params"])
-    ]
 
 
 def check_shardable(optimizer: torch.optim.Optimizer, settings: OptimizerSettings) -> None:

@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -34,8 +34,10 @@ from ringleader.torch.optimizer.gradient_exchange import (
     idle_ones,
 )
 from ringleader.torch.optimizer.optimizer_mixin import OptimizerMixin, remove_hooks
-from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.trained_parameters import TrainedParameters
+
+if TYPE_CHECKING:
+    from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 
 BUCKET_BYTES = 8 << 20
 """Bucket size where buckets travel while backward continues; on one host all gradients are one bucket."""

@@ -12,7 +12,7 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
@@ -21,7 +21,6 @@ from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.gradient_config import Named
 from ringleader.torch.optimizer.gradient_exchange import GradientExchange
-from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 from ringleader.torch.optimizer.replicated_optimizer import ReplicatedMixin
 from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
@@ -32,6 +31,9 @@ from ringleader.torch.optimizer.sharded_state import (
     whole_states,
 )
 from ringleader.torch.optimizer.sharded_step import InnerOptimizer
+
+if TYPE_CHECKING:
+    from ringleader.torch.optimizer.optimizer_settings import OptimizerSettings
 
 OWNERS, EVERYWHERE = "owners", "everywhere"
 

@@ -10,12 +10,11 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ringleader.torch.bucket_plan import BucketPlan
-from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 from ringleader.torch.optimizer.sharded_state import (
     State,
     StatePiece,
@@ -24,6 +23,9 @@ from ringleader.torch.optimizer.sharded_state import (
     is_per_element,
     laid_out,
 )
+
+if TYPE_CHECKING:
+    from ringleader.torch.optimizer.sharded_gradients import ShardedGradients
 
 CACHED_ELEMENTS = 256 << 10
 """Where the step is made tensor by tensor, on the CPU, tensors are this long: what it reads and writes over

@@ -1,4 +1,4 @@
-"""Conditions of an MPIJob: setting one, and what that does to the others. Pure.
+"""Conditions of an MPIJob: setting one, and what that does to the others; those of its launcher's Job. Pure.
 
 The rules are the reference controller's, with two additions: a condition that does not hold stands before
 those that do, so that the last one says what the job is about (``kubectl get`` shows it as the state), and a
@@ -8,8 +8,12 @@ status that turns takes the time at which it turned.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ringleader.kubernetes.mpijob.status import Condition, ConditionType, Truth
+
+if TYPE_CHECKING:
+    from ringleader.kubernetes.client.cluster import Object
 
 CREATED = "MPIJobCreated"
 RUNNING = "MPIJobRunning"
@@ -108,3 +112,23 @@ def _pushed_aside(others: Conditions, type_: ConditionType, at: str) -> Conditio
         else one
         for one in others
     )
+
+
+def job_condition(launcher: Object | None, type_: str) -> Condition | None:
+    """Return a condition of the launcher's Job that holds, or ``None``."""
+    conditions = (launcher or {}).get("status", {}).get("conditions") or ()
+    for one in conditions:
+        if one.get("type") == type_ and one.get("status") == "True":
+            return Condition(
+                type=type_,
+                status=Truth.TRUE,
+                reason=str(one.get("reason") or ""),
+                message=str(one.get("message") or ""),
+                last_transition_time=str(one.get("lastTransitionTime") or ""),
+            )
+    return None
+
+
+def has_ended(launcher: Object | None) -> bool:
+    """Say whether the launcher's Job is complete or failed."""
+    return any(job_condition(launcher, type_) is not None for type_ in ("Complete", "Failed"))

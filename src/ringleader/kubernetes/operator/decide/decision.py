@@ -14,8 +14,8 @@ from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import PODS, SECRETS, Resource, of_document
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting, uid_of
+from ringleader.kubernetes.mpijob.field_schema import fields_of
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import fields_of
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, ReplicaStatuses, Status, Truth
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.conditions import find, shortened, with_condition, with_reason

@@ -65,10 +65,10 @@ def failure_history(builder: DecisionBuilder) -> FailureHistory:
 def end_job(builder: DecisionBuilder, failures: FailureHistory) -> bool:
     """End the job if it has come to its end; say whether nothing else is to be done."""
     launcher = builder.launcher
-    if launcher is not None and status.job_condition(launcher, "Complete") is not None:
+    if launcher is not None and conditions.job_condition(launcher, "Complete") is not None:
         status.set_succeeded(builder, launcher)
         return True
-    failed = status.job_condition(launcher, "Failed")
+    failed = conditions.job_condition(launcher, "Failed")
     if failed is not None and not restarts.may_restart(builder.job, failed, failures.record):
         left = _doubt_left(builder, failed, failures)
         if left > 0:

@@ -10,10 +10,9 @@ from ringleader.kubernetes.client.api_resources import JOBS, PODS, Resource
 from ringleader.kubernetes.client.object_fields import is_deleting
 from ringleader.kubernetes.mpijob.annotations import GANG
 from ringleader.kubernetes.objects.gang_scheduling import NONE
-from ringleader.kubernetes.operator.decide.conditions import FOREIGN
+from ringleader.kubernetes.operator.decide.conditions import FOREIGN, has_ended
 from ringleader.kubernetes.operator.decide.decision import DecisionBuilder, Observed, Rejection
 from ringleader.kubernetes.operator.decide.ownership import documents, taken_text
-from ringleader.kubernetes.operator.decide.status import has_ended
 from ringleader.kubernetes.pod_view import PodView
 from ringleader.kubernetes.why_not_running import UNSCHEDULABLE, causes_of, is_admission, word_of_refusal
 

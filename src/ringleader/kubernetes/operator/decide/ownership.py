@@ -10,7 +10,8 @@ from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import controller_of, is_deleting, map_in, metadata_of, uid_of
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.model import KIND, ManagedBy, MPIJob
+from ringleader.kubernetes.mpijob.model import ManagedBy, MPIJob
+from ringleader.kubernetes.mpijob.object_metadata import KIND
 from ringleader.kubernetes.operator.decide.decision import JobPods, Observed
 from ringleader.kubernetes.pod_view import PodView
 

@@ -20,6 +20,7 @@ from ringleader.kubernetes.operator.decide.conditions import (
     RESUMED,
     SUSPENDED,
     TEMPLATE_RESTART_POLICY,
+    has_ended,
     holds,
 )
 from ringleader.kubernetes.operator.decide.decision import (
@@ -31,7 +32,6 @@ from ringleader.kubernetes.operator.decide.decision import (
     Patch,
 )
 from ringleader.kubernetes.operator.decide.restarts import restarts_whole
-from ringleader.kubernetes.operator.decide.status import has_ended
 from ringleader.kubernetes.pod_view import AT_ONCE, PodView
 
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"

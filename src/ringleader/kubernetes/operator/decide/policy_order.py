@@ -85,7 +85,7 @@ def _live(builder: DecisionBuilder, conflicts: NameConflicts) -> None:
     """Decide about a job that has not ended."""
     status.set_created(builder)
     suspend = builder.job.spec.run_policy.suspend
-    if suspend and not status.has_ended(builder.launcher):
+    if suspend and not conditions.has_ended(builder.launcher):
         if conflicts:
             _blocked(builder, conflicts)
         else:

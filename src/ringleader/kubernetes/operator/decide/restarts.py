@@ -28,7 +28,6 @@ from ringleader.kubernetes.mpijob.status import Condition, ConditionType, Truth
 from ringleader.kubernetes.operator.decide import conditions
 from ringleader.kubernetes.operator.decide.decision import Action, DecisionBuilder, Delete
 from ringleader.kubernetes.operator.decide.first_failure import FIRST_FAILURE
-from ringleader.kubernetes.operator.decide.status import job_condition
 from ringleader.kubernetes.pod_view import PodFailure, PodView, failure_of
 
 COUNT = "ringleader/restarts"
@@ -166,7 +165,7 @@ def replace_failed(
         _forget_failures(builder, cause)
         _say_restarting(builder, f"{cause}; the job starts from its beginning, which counts as no failure")
         return _start_anew(builder)
-    failed = job_condition(builder.launcher, "Failed")
+    failed = conditions.job_condition(builder.launcher, "Failed")
     if not new and (failed is None or not may_restart(job, failed, record)):
         _forget_counted(builder, record)
     elif builder.now < record.pause_over:

@@ -14,8 +14,9 @@ from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import is_deleting
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.document_faults import ROOT, Faults
+from ringleader.kubernetes.mpijob.field_schema import fields_of
 from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, WORKER, selector
-from ringleader.kubernetes.mpijob.parser import fields_of, struct
+from ringleader.kubernetes.mpijob.parser import struct
 from ringleader.kubernetes.mpijob.status import (
     Condition,
     ConditionType,
@@ -69,26 +70,6 @@ def set_running(builder: DecisionBuilder) -> None:
     message = f"{builder.title} is running."
     if builder.set(ConditionType.RUNNING, Truth.TRUE, RUNNING, message):
         builder.event("Normal", RUNNING, message)
-
-
-def job_condition(launcher: Object | None, type_: str) -> Condition | None:
-    """Return a condition of the launcher's Job that holds, or ``None``."""
-    conditions = (launcher or {}).get("status", {}).get("conditions") or ()
-    for one in conditions:
-        if one.get("type") == type_ and one.get("status") == "True":
-            return Condition(
-                type=type_,
-                status=Truth.TRUE,
-                reason=str(one.get("reason") or ""),
-                message=str(one.get("message") or ""),
-                last_transition_time=str(one.get("lastTransitionTime") or ""),
-            )
-    return None
-
-
-def has_ended(launcher: Object | None) -> bool:
-    """Say whether the launcher's Job is complete or failed."""
-    return any(job_condition(launcher, type_) is not None for type_ in ("Complete", "Failed"))
 
 
 def set_succeeded(builder: DecisionBuilder, launcher: Object) -> None:

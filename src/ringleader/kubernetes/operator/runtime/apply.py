@@ -21,8 +21,8 @@ from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import controller_of
 from ringleader.kubernetes.client.retry import create_or_find
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.model import KIND, MPIJob
-from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY, MANAGER
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.object_metadata import KIND, MANAGED_BY, MANAGER
 from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.ssh_secret import generate

@@ -18,9 +18,10 @@ from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.informer import Informer, Kept
 from ringleader.kubernetes.client.object_fields import controller_of, labels_of, map_in, metadata_of
 from ringleader.kubernetes.client.retry import Backoff
-from ringleader.kubernetes.mpijob.model import KIND, MPIJob
+from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import (
     JOB_NAME,
+    KIND,
     MANAGED_BY,
     MANAGER,
     OPERATOR,

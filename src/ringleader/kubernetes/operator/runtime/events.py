@@ -20,7 +20,7 @@ from ringleader.kubernetes.client.api_resources import EVENTS
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.retry import Backoff
 from ringleader.kubernetes.client.rfc3339 import text_of
-from ringleader.kubernetes.mpijob.model import API_VERSION, KIND
+from ringleader.kubernetes.mpijob.object_metadata import API_VERSION, KIND
 from ringleader.kubernetes.operator.decide.decision import JobEvent
 
 COMPONENT = "mpi-job-controller"
