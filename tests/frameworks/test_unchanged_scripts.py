@@ -49,6 +49,6 @@ def test_a_script_that_nobody_changed_has_a_rate_a_split_and_a_page(
             assert 0 < sample["rate"] <= 50 * ranks
             assert sample["rate"] == pytest.approx(ranks / sample["step_seconds"], rel=0.2)
     report = json.loads((tmp_path / "runs/r/report.json").read_text())
-    two = next(size for size in report["sizes"] if size["ranks"] == 2)
-    assert set(two["losses"]) >= {"sharing", "coupling"}, two
+    two = next(size for size in report["results"] if size["ranks"] == 2)
+    assert report["unit"] == "steps" and {"sharing", "coupling"} <= set(two["losses"]), two
     assert "steps/s" in (tmp_path / "runs/r/report.html").read_text()

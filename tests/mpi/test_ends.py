@@ -145,7 +145,11 @@ def test_sigquit_to_a_rank_or_its_agent_writes_stacks_on_the_ranks_standard_erro
     script = "import sys, time\nprint('up', flush=True)\nsys.stdin.readline()\nprint('continued')  # MARK"
     launcher = sleeping(workplace, python, program=script, ranks=1, stdin=-1)
     for word in ("MARK", "rank_agent"):
-        for pid in workplace.wait_for(word, 1):
+        workplace.wait_for(word, 1)
+        found = {pid: words for pid, words in workplace.processes().items() if "-m ringleader" not in words}
+        pids = [pid for pid, words in found.items() if word in words and words.startswith(python)]
+        assert pids, found
+        for pid in pids:
             os.kill(pid, signal.SIGQUIT)
             line = b""
             while b'[0]   File "<string>", line 3 in <module>' not in line:
