@@ -1,23 +1,37 @@
 """Time of a training step on two ranks: against barrier-only ranks, independent ranks, and DDP on Gloo.
 
     python benchmarks/step.py [--rounds 20] [--ranks 2]
+    python benchmarks/step.py --recording [--rounds 5] [--seconds 20]
 
 Barrier-only ranks exchange nothing, and meet at one barrier of the engine in each step: what being in step
 costs on a machine is not the exchange's. Independent ranks do not even meet. All arms run in the same
 processes in turns, so that a busy machine is busy for all of them. Before, the weights after three steps of
 ours and of DDP's are compared. Printed are medians per step and the median of the ratios within rounds.
+
+``--recording``: CPU time of the launcher, the agents and two ranks of 100 steps per second that compute
+nothing, in pairs of jobs with and without a record (`ringleader run --report`), as a part of one core.
 """
 
 from __future__ import annotations
 
+import os
+import resource
 import statistics
+import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 import ringleader.torch as hvd
-from _pairs import context, in_turns, keep, part, ratio, ready, verdict
+from _pairs import context, in_turns, keep, part, ratio, ready, verdict, words
+from ringleader.confidence_interval import interval_of_mean
+from ringleader.launch.job_record import JobRecord
+from ringleader.launch.launch_job import launch
+from ringleader.launch.rank_answer import JobListener
+from ringleader.plan.job import Job
 from rows import required
 
 
@@ -87,8 +101,58 @@ def arms_for(build: Callable[[], nn.Module], shape: tuple[int, ...]) -> dict[str
     return arms
 
 
+PACED = """
+import sys, time, ringleader
+until = time.monotonic() + float(sys.argv[1])
+while time.monotonic() < until:
+    time.sleep(0.01)
+    ringleader.progress(samples=1)
+"""
+
+
+def cpu_seconds(seconds: float, record: JobRecord | None) -> float:
+    """Return the CPU time of one job, of all its processes."""
+
+    def spent() -> float:
+        both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return sum(one.ru_utime + one.ru_stime for one in both)
+
+    before = spent()
+    job = Job(command=(sys.executable, "-c", PACED, str(seconds)), np=2, oversubscribe=True)
+    if record is not None:
+        job = replace(job, report=str(record.path.parent), sample_seconds=1.0)
+    outcome = launch(job, environ=dict(os.environ), listener=JobListener(), record=record)
+    assert outcome.exit_code == 0, outcome.reason
+    return spent() - before
+
+
+def recording(rounds: int, seconds: float) -> None:
+    """Measure what a record costs, and print it."""
+    costs = []
+    for turn in range(rounds):
+        found = {}
+        for is_recorded in (False, True) if turn % 2 else (True, False):
+            with tempfile.TemporaryDirectory() as directory:
+                record = JobRecord(directory, warn=print) if is_recorded else None
+                found[is_recorded] = cpu_seconds(seconds, record)
+                if record is not None:
+                    record.close()
+        costs.append((found[True] - found[False]) / seconds)
+    interval = interval_of_mean(costs)
+    between = f", 95% interval {interval.low:.4f} to {interval.high:.4f}" if interval else ""
+    print(f"recording: mean {statistics.fmean(costs):.4f} of a core{between}; {costs}")
+    print(verdict("recording, part of a core", statistics.median(costs), 0.005, at_most=True))
+    keep("recording", {"cores": costs, "seconds": seconds})
+
+
 def main() -> None:
     """Run and print."""
+    if "--recording" in sys.argv:
+        parser = words(__doc__, rounds=5)
+        parser.add_argument("--recording", action="store_true")
+        parser.add_argument("--seconds", type=float, default=20.0)
+        args = parser.parse_args()
+        return recording(args.rounds, args.seconds)
     args = ready(__doc__, __file__, rounds=20)
     if args is None:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -57,6 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # Workers of pytest-xdist tell their controller, which tells the stage.
     if (file := os.environ.get("PYTEST_OUTCOMES")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Outcomes(Path(file)))
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave out what was collected: it lives as long as the tests."""
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

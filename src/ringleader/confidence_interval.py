@@ -112,6 +112,24 @@ def compare_independent(
     return RatioComparison(ratio=math.exp(difference), interval=interval, paired=False)
 
 
+def growth(values: Sequence[float], confidence: float = CONFIDENCE) -> RatioComparison:
+    """Return the factor from one to the next of positive numbers: the slope of their logarithms.
+
+    With least squares, b ± t(1 − α/2, n − 2) · s_b over the numbers 0 … n − 1 (Draper & Smith, Applied
+    Regression Analysis, 1.4); no interval of fewer than three. ValueError of fewer than two.
+    """
+    logs = _logs(values)
+    if len(logs) < 2:
+        raise ValueError("one number does not grow")
+    slope, first = statistics.linear_regression(range(len(logs)), logs)
+    if len(logs) < 3:
+        return RatioComparison(ratio=math.exp(slope), interval=None, paired=False)
+    spread = sum((at - (len(logs) - 1) / 2) ** 2 for at in range(len(logs)))
+    rest = sum((log - first - slope * at) ** 2 for at, log in enumerate(logs)) / (len(logs) - 2)
+    interval = _exp(_around(slope, math.sqrt(rest / spread), len(logs) - 2, confidence))
+    return RatioComparison(ratio=math.exp(slope), interval=interval, paired=False)
+
+
 @functools.lru_cache(maxsize=1024)
 def t_quantile(probability: float, freedom: float) -> float:
     """Return t with P(T ≤ t) = ``probability`` (0.5 … < 1) of Student's distribution with ``freedom`` > 0.

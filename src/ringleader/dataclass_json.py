@@ -57,7 +57,8 @@ def bounded(default: Any = dataclasses.MISSING, *, wrong: str = "", **bounds: An
     """Return a dataclass field with bounds; see `Bounds`."""
     if choices := bounds.get("choices"):
         wrong = wrong or f"{{}} is not one of {', '.join(choices)}"
-    return dataclasses.field(default=default, metadata={_BOUNDS: Bounds(wrong=wrong, **bounds)})
+    known: dict[str, Any] = {"default_factory": dict} if default == {} else {"default": default}
+    return dataclasses.field(**known, metadata={_BOUNDS: Bounds(wrong=wrong, **bounds)})
 
 
 def document(value: Any) -> Any:

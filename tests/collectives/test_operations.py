@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import pytest
 import torch
+from tests.fork_server import RANKS
 
 from ringleader.engine.operations import ReduceOp, Signature, Work, row_counts
 from ringleader.engine.transports.adasum import power_of_two, weights
@@ -51,7 +51,7 @@ def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> N
 @real_ranks
 def test_one_rank(jobs: Any) -> None:
     jobs(PROGRAM, "loopback", ranks=1).passed(1)
-    jobs.run([sys.executable, str(jobs.programs / PROGRAM), "loopback"]).passed(1)
+    jobs.run(RANKS.command(str(jobs.programs / PROGRAM), "loopback")).passed(1)
 
 
 @real_ranks

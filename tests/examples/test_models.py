@@ -66,7 +66,7 @@ def test_resnet_is_version_1_5() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["resnet18", "resnet50", "inception3"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", pytest.param("inception3", marks=pytest.mark.long)])
 def test_every_parameter_learns_at_the_smallest_size(name: str) -> None:
     architecture = MODELS[name]
     torch.manual_seed(0)

@@ -28,6 +28,22 @@ for _ in range(int(sys.argv[1])):
     ALLREDUCE.run(array, None, global_process_set, Sum)
 """
 MIB = 1 << 20
+DDP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(1024, 1024, bias=False))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(16):
+    optimizer.zero_grad()
+    model(torch.ones(1, 1024)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+GRADIENTS = 16 * 4 * MIB
+"""Bytes of all steps: between two ranks an allreduce of S bytes sends S each way."""
 
 
 def exchanged(ringleader: Any, lab: Any, folder: Path, times: int, *words: str) -> tuple[Any, Any]:
@@ -63,6 +79,32 @@ def test_the_engines_bytes_are_those_of_the_link(
         (link,) = [one for one in host["carried"] if one["name"] == "eth0"]
         for way in ("sent", "received"):
             assert bytes_each_way <= link["moved"][way] <= 1.05 * bytes_each_way + MEASUREMENT
+
+
+@pytest.mark.long
+def test_plain_ddp_is_judged_by_its_connections(lab: Any, ringleader: Any, tmp_path: Path) -> None:
+    """Without Ringleader's engine: the interface, TCP, and the bytes of the gradients in both directions."""
+    pytest.importorskip("torch")
+    script, written = tmp_path / "ddp.py", tmp_path / "out.json"
+    script.write_text(DDP)
+    names = [host.name for host in lab.hosts[:2]]
+    hosts = ",".join(f"{name}:1" for name in names)
+    words = ("run", "-H", hosts, "--ssh-config", lab.ssh_config, "--threads=1", "--json-file", str(written))
+    done = ringleader(*words, "--require", "tcp", "--", sys.executable, str(script), timeout=170)
+    assert done.returncode == 0, done.stderr
+    proof = json.loads(written.read_text())["proof"]
+    for name, host in zip(names, proof["hosts"], strict=True):
+        assert f"ringleader: {name} to other hosts: TCP on eth0 100% of " in done.stderr
+        assert "the ranks' TCP connections moved" in done.stderr
+        between = host["between"]
+        assert between["by_connections"] and between["shares"] == {"tcp": 1.0}
+        assert between["devices"] == {"tcp": ["eth0"]}
+        # Before the first step rank 0's parameters are sent once.
+        assert 2 * GRADIENTS <= between["exchanged"] <= 2.1 * GRADIENTS + 8 * MIB
+    assert {(pair["host"], pair["peer"]) for pair in proof["pairs"]} == {tuple(names), tuple(names[::-1])}
+    refused = ringleader(*words, "--require", "rdma", "--", sys.executable, str(script), timeout=170)
+    assert refused.returncode == 3
+    assert f"{names[0]}: rdma is required, and it has no RDMA device" in refused.stderr
 
 
 def test_hosts_without_rdma_are_named_before_anything_starts(

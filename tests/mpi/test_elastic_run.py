@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.bench.run_file import read_any
+
 pytestmark = pytest.mark.mpi
 
 SCRIPT = """
 import os, sys, time
 import torch
+import ringleader
 import ringleader.torch as hvd
 hvd.init()
 print("pid", os.getpid(), "rank", hvd.rank(), flush=True)
@@ -31,6 +34,7 @@ def train(state):
         state.step += 1
         state.commit()
         time.sleep(0.02)
+        ringleader.progress(samples=1)
 
 state = hvd.elastic.TorchState(model=model, step=0)
 train(state)
@@ -91,6 +95,7 @@ def first_steps(launcher, ranks=2, step=3):
 def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python):
     """It is asked for its stacks as well, and the wire that is required carries the bytes."""
     options = ("--require", "shm", "--json-file", str(workplace.tmp / "out.json"))
+    options = (*options, "--report", str(workplace.tmp / "record"))
     script = SCRIPT.replace("torch.ones(4)", "torch.ones(1 << 16)")
     launcher = start(workplace, python, *options, steps=150, script=script)
     os.kill(first_steps(launcher)[1], signal.SIGKILL)
@@ -115,6 +120,19 @@ def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python
     shown = workplace.run("report", str(workplace.tmp / "out.json"))
     (line,) = [line for line in shown.stdout.splitlines() if b"generation 2, 2 ranks" in line]
     assert line.split()[-1] == str(event["commit"]).encode(), shown
+    run = read_any(workplace.tmp / "record")
+    assert [one.generation for one in run.starts] == [1, 2] and run.ended.exit_code == 0 and not run.faults
+    assert [one.generation for one in run.events if one.kind == "generation"] == [1, 2]
+    # By hand: all but the start, what was made after the commit, the time without ranks, and the end.
+    first, last = run.lives[0][1][0], run.lives[1][1][-1]
+    begins, failed = run.spans[0].begin, run.lives[0][1][-1].at
+    resumed = next(one.begin for one in run.spans if one.begin >= run.starts[1].at)
+    kept_until = min(run.starts[1].kept_until, failed)
+    assert begins <= first.at < kept_until <= failed < run.starts[1].at <= resumed < last.at < run.ended.at
+    pauses = run.wall_clock["pause"]
+    by_hand = (kept_until - begins + last.at - resumed - pauses) / run.ended.at
+    assert run.goodput == (pytest.approx(by_hand), pytest.approx(by_hand)) and 0 < by_hand < 1
+    assert "goodput" in (workplace.tmp / "record" / "index.html").read_text()
     assert not workplace.gone_within(5.0)
 
 

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from ringleader.bench.run_file import read_any
 from ringleader.errors import ProbeError
 from ringleader.launch.host_probe.probe import probe
 
@@ -29,6 +30,52 @@ def run(workplace, python, *words, failures=1, ranks=2):
     launcher = workplace.ringleader(*command, python, "-c", SHOW, str(failures))
     out, err = launcher.communicate(timeout=60)
     return launcher.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
+
+
+TRAINS = """
+import os, sys, time, ringleader
+first = 1 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" else 6
+for step in range(first, 21):
+    time.sleep(0.05)
+    ringleader.progress(samples=4, step=step)
+    if step == 10 and first == 1 and os.environ["RANK"] == "1":
+        time.sleep(0.3)
+        sys.exit(3)
+"""
+
+
+def test_a_recorded_run_knows_which_steps_were_made_again(workplace, python, tmp_path):
+    words = (
+        "run",
+        "-n",
+        "2",
+        "--oversubscribe",
+        "--mpi",
+        "embedded",
+        "--max-restarts",
+        "1",
+        "-x",
+        "MY_TOKEN=s3cr3t",
+    )
+    kept = tmp_path / "record"
+    done = workplace.run(*words, "--report", str(kept), python, "-c", TRAINS)
+    assert done.returncode == 0, done.stderr
+    run = read_any(kept)
+    assert (run.ranks, len(run.starts), run.faults, run.failure) == (2, 2, (), "")
+    assert [one.kind for one in run.events] == ["rank_failed", "restart"]
+    assert "rank 1" in run.events[0].who and "exit code 3" in run.events[0].why
+    low, high = run.goodput
+    assert low == high and 0 < low < 1 and run.wall_clock["again"] > 0 and run.wall_clock["unsure"] == 0
+    assert sum(run.wall_clock.values()) == pytest.approx(run.ended.at)
+    assert run.again[:2] == ("ringleader", "run") and "--max-restarts=1" in run.again
+    assert "--report" not in " ".join(run.again) and "MY_TOKEN" in run.again[run.again.index("-x") + 1]
+    assert b"s3cr3t" not in (kept / "record.jsonl").read_bytes()
+    interfaces = {name for one in run.samples for name in one.interfaces}
+    assert "lo" in interfaces
+    assert f"the page of the run: {kept / 'index.html'}".encode() in done.stderr
+    assert "To measure this again" in (kept / "index.html").read_text()
+    again = workplace.run(*words, "--report", str(kept), python, "-c", TRAINS)
+    assert again.returncode == 2 and b"--report: " in again.stderr and b"is there already" in again.stderr
 
 
 def counts(shown, rank):

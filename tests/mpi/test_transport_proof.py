@@ -66,12 +66,46 @@ def test_messages_over_the_loopback_interface_are_told() -> None:
     assert "--require shm: " in done.stderr and "lo carried" in done.stderr  # others may use lo too
 
 
+DDP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(1024, 1024, bias=False))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(8):
+    optimizer.zero_grad()
+    model(torch.ones(1, 1024)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+GRADIENTS = 8 * (4 << 20)
+"""Bytes of all steps: between two ranks an allreduce of S bytes sends S each way."""
+
+
+def test_plain_ddp_on_one_host_is_judged_by_its_connections(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    out = tmp_path / "out.json"
+    done = run("-n", "2", "--json-file", str(out), script=DDP)
+    assert done.returncode == 0, done.stderr
+    assert "ringleader: localhost, between its ranks: TCP on lo 100% of " in done.stderr
+    document: Any = json.loads(out.read_text())
+    (host,) = document["proof"]["hosts"]
+    assert host["within"]["by_connections"] and host["within"]["shares"] == {"tcp": 1.0}
+    # Others of this user may speak on the loopback interface, too.
+    assert host["within"]["exchanged"] >= 2 * GRADIENTS
+
+
 def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = run("-n", "2", "--require", "shm", "--json-file", str(out), script="pass")
     assert done.returncode == 3
-    assert "--require shm: no rank reported what it exchanged" in done.stderr
-    assert json.loads(out.read_text())["proof"] is None
+    assert "--require shm: localhost: " in done.stderr and "TCP connections" in done.stderr
+    document: Any = json.loads(out.read_text())
+    assert document["proof"]["hosts"][0]["carried"], "counters were read"
+    assert run("-n", "1", "--json-file", str(out), script="pass").returncode == 0
+    assert json.loads(out.read_text())["proof"] is None, "one rank exchanges nothing"
 
 
 def test_nccls_log_goes_with_the_jobs_directory() -> None:
@@ -86,3 +120,13 @@ def test_nccls_log_of_the_user_is_left_alone(tmp_path: Path) -> None:
     done = run("-n", "1", script=LOG, CUDA_VISIBLE_DEVICES="0", NCCL_DEBUG="WARN", NCCL_DEBUG_FILE=str(mine))
     assert (done.returncode, done.stdout) == (0, f"[0] WARN {mine}\n"), done.stderr
     assert mine.read_text().endswith("Using network Socket\n")
+
+
+def test_samples_of_a_host_while_its_ranks_run(workplace: Any, python: str) -> None:
+    script = "import time; time.sleep(0.4)"
+    outcome, heard = workplace.launch(python, "-c", script, sample_seconds=0.1)
+    assert outcome.exit_code == 0
+    samples = [report for _rank, report in heard.reports if report["kind"] == "host_sample"]
+    assert len(samples) >= 2 and {one["host"] for one in samples} == {"localhost"}
+    assert [one["at"] for one in samples] == sorted(one["at"] for one in samples)
+    assert all("lo" in one["interfaces"] and "ports" in one for one in samples)

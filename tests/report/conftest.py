@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
+from ringleader.cli.main import main
 from ringleader.measurements.collective import CollectiveResult, CollectiveRun, CollectiveSeries, Timing
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Transfer
 from ringleader.measurements.training import Arm, LayerTime, StepSplit, TrainingRun
@@ -188,3 +192,20 @@ def training() -> TrainingRun:
             LayerTime(name="fc", parameters=2_049_000, bytes=8_196_000, backward_seconds=0.004),
         ),
     )  # fmt: skip
+
+
+Call = Callable[..., tuple[int, str, str]]
+"""Exit code, standard output, standard error of ``ringleader`` with these words, in an empty directory."""
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)
+
+    def called(line: str, *more: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*line.split(), *more])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return called

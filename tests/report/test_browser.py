@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.browser import PHONE, browse
 from tests.report.conftest import pairs_of, samples
+from tests.report.recorded import trained
 
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
@@ -142,3 +143,42 @@ def test_page_is_drawn_and_nothing_overlaps(tmp_path: Path, run: Run, width: int
 
     found = probe(tmp_path, page.read_text(encoding="utf-8"), width=width, dark=False)
     assert (found["wide"], found["over"]) == (0, [])
+
+
+SORTS = """
+<script>
+addEventListener("load", () => {
+  const table = [...document.querySelectorAll("table")].find(one => one.caption.textContent === "Ranks");
+  const shown = () => [...table.tBodies[0].rows].map(row => row.cells[0].textContent).join("");
+  const head = [...table.tHead.rows[0].cells].find(one => one.textContent === "waiting");
+  const found = [shown()], ways = [];
+  for (let times = 0; times < 2; times++) {
+    head.querySelector("button").click();
+    found.push(shown());
+    ways.push(head.getAttribute("aria-sort"));
+  }
+  const select = table.parentElement.querySelector("select");
+  select.value = "0 -1";
+  select.dispatchEvent(new Event("change"));
+  document.title = [...found, shown(), ...ways].join(" ");
+});
+</script>
+"""
+
+
+def test_the_page_of_a_run_is_whole_and_its_tables_are_sorted(tmp_path: Path) -> None:
+    page = render(trained(tmp_path / "run", slow=1.6))
+    for width in (375, 1280):
+        found = probe(tmp_path, page, width=width, dark=width == 375)
+        assert (found["wide"], found["over"], found["cut"], found["scrolled"]) == (0, [], [], 0)
+    (tmp_path / "sorted.html").write_text(page.replace("</body>", SORTS + "</body>"), encoding="utf-8")
+    words = ("--virtual-time-budget=4000", "--dump-dom", (tmp_path / "sorted.html").as_uri())
+    title = re.search(r"<title>(.*?)</title>", browse(tmp_path, *words))
+    assert title and title[1] == "01 10 01 10 ascending descending"
+
+
+def test_the_page_of_several_runs_with_a_trend_is_whole(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / f"run-{day}", step=step) for day, step in enumerate((0.25, 0.3, 0.4))]
+    for width in (375, 1280):
+        found = probe(tmp_path, render(*runs), width=width, dark=False)
+        assert (found["wide"], found["over"], found["cut"], found["scrolled"]) == (0, [], [], 0)

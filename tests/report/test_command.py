@@ -10,28 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.report.conftest import Call
 
 from ringleader.bench import run_file
-from ringleader.cli.main import main
 from ringleader.measurements.collective import CollectiveRun, Timing
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.scaling import Run
-
-Call = Callable[..., tuple[int, str, str]]
-"""Exit code, standard output, standard error of ``ringleader`` with these words, in an empty directory."""
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    monkeypatch.chdir(tmp_path)
-
-    def called(line: str, *more: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main([*line.split(), *more])
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return called
 
 
 def contents(directory: Path) -> dict[str, bytes]:

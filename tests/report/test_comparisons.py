@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.report.conftest import pairs_of, samples
+from tests.report.recorded import trained
 
 from ringleader.errors import RequestError
 from ringleader.measurements.collective import CollectiveResult, CollectiveRun, CollectiveSeries, Timing
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.report.compare import compare
+from ringleader.report.page import render
 from ringleader.report.regression_guard import judge
-from ringleader.report.text import comparison_text
+from ringleader.report.text import comparison_text, runs_text
+from ringleader.report.trend import trends
 from ringleader.scaling import Run
 
 
@@ -175,3 +179,36 @@ def test_short_messages_have_one_warning_together(collective: CollectiveRun) -> 
         "ringleader, 1 MiB",
         "3 numbers of messages below 64 KiB, or of fewer than 3 iterations",
     ]
+
+
+def test_three_runs_have_a_trend(tmp_path: Path, run: Run) -> None:
+    runs = [trained(tmp_path / name, step=step) for name, step in (("a", 0.2), ("b", 0.25), ("c", 0.3125))]
+    by_name = {one.name: one for one in trends(runs)}
+    rate = by_name["rate"]
+    assert rate.change == pytest.approx(0.8, rel=0.01) and rate.verdict == "slower"
+    assert rate.low is not None and rate.high is not None and rate.low <= 0.8 <= rate.high + 0.01
+    assert by_name["step, p50"].change > 1.1
+    assert trends(runs[:2]) == [] and trends([*runs[:2], run]) == [], "too few, or of another kind"
+    text = runs_text(runs)
+    assert "\nTrend\n\nwhat" in text and "slower" in text
+    whole = json.loads(runs_text(runs, "json"))
+    assert [one["name"] for one in whole["trends"]] == list(by_name)
+    page = render(*runs)
+    assert "Trend over 3 runs" in page and 'href="#trend"' in page
+
+
+def test_a_trend_is_in_the_order_of_dates_and_needs_an_interval(run: Run) -> None:
+    def of(day: int, factor: float) -> Run:
+        context = replace(run.context, date=f"2026-01-{day:02}T00:00:00+00:00")
+        points = tuple(
+            replace(one, samples=tuple(replace(s, rate=s.rate * factor) for s in one.samples))
+            for one in run.points
+        )
+        return replace(run, name=f"day {day}", context=context, points=points)
+
+    noisy = [of(1, 1.0), of(2, 1.2), of(3, 0.9), of(4, 1.1)]
+    assert {one.verdict for one in trends(noisy)} == {"no change shown"}
+    steady = [of(4, 1.33), of(2, 1.1), of(1, 1.0), of(3, 1.21)]
+    found = trends(steady)[0]
+    assert found.values == tuple(sorted(found.values)) and found.verdict == "faster"
+    assert found.change == pytest.approx(1.1, rel=0.01)

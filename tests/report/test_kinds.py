@@ -58,7 +58,7 @@ def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
     reader = read(page)
     assert [name for name, count in reader.ids.items() if count > 1] == []
     assert set(references(reader)) <= set(reader.ids)
-    assert not re.search(r"https?:|@import|javascript:|<script", page)
+    assert not re.search(r"https?:|@import|javascript:", page) and page.count("<script") == 1
     assert reader.tags["h1"] == reader.tags["main"] == reader.tags["footer"] == 1
     assert reader.tags["caption"] == reader.tags["table"] and reader.tags["article"] == 4
     text = "".join(reader.text)
@@ -90,7 +90,7 @@ def test_names_cannot_become_markup(
         replace(collective, name=bad, series=(replace(collective.series[0], implementation=bad, note=bad),)),
         replace(training, name=bad, model=bad, arms=(replace(training.arms[0], name=bad, note=bad),)),
     ]
-    assert read(render(*hostile)).tags["script"] == 0
+    assert read(render(*hostile)).tags["script"] == 1, "our own"
     assert not re.search(r"(?<!\\)<script", runs_text(hostile, "markdown"))
 
 

@@ -97,3 +97,20 @@ def test_a_job_that_failed_keeps_its_code(run: Any) -> None:
 def test_a_rank_and_the_one_in_its_place_exchange_nothing_with_each_other(run: Any) -> None:
     """A host with one slot has nothing to show of shared memory, however many ranks it had in turn."""
     assert "h1: shm" not in judged(run, "shm").reason
+
+
+def test_ranks_without_the_engine_are_judged_by_their_connections(run: Any) -> None:
+    """Those of all ranks that a host has had add up: one agent follows them after the other."""
+    for one in run.ranks.values():
+        one.traffic = []
+        peer = "10.0.0.2" if one.host.host.name == "h1" else "10.0.0.1"
+        ours = "10.0.0.1" if peer == "10.0.0.2" else "10.0.0.2"
+        one.evidence["connections"] = {"pairs": [[ours, peer, 5 * MIB, 5 * MIB]], "missing": ""}
+        for when in ("before", "after"):
+            one.evidence[when]["net_devices"]["eth0"]["addresses"] = [ours]
+    assert judged(run, "tcp") == GOOD
+    assert "h1: to other hosts TCP 100% instead of rdma" in judged(run, "rdma").reason
+    mpi = Mpi(family=Family.OPENMPI5, version="5.0.10", mpirun="mpirun", library="")
+    prepared: Any = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
+    proof = launch_elastic._proof(run, prepared)
+    assert proof is not None and [host.between.exchanged // MIB for host in proof.hosts] == [20, 10]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ringleader.cli.follow_job import Interrupts
 from ringleader.cli.interrupts import Interrupted
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
-from ringleader.cli.kubernetes.follow_job import Interrupts
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,3 +178,36 @@ def test_which_libraries_are_asked(
     for library, variables in found.items():
         assert {FILE_VARIABLES[library], LEVEL_VARIABLES[library]} <= set(variables)
         assert f".{hosts - 1}.%h.%p." in variables[FILE_VARIABLES[library]]
+
+
+class Launcher:
+    """Keeps what an agent says; ``pending``: bytes that it has not taken yet."""
+
+    def __init__(self, pending: int = 0) -> None:
+        self.pending, self.said = pending, list[dict[str, Any]]()
+
+    def say(self, **words: Any) -> None:
+        self.said.append(words)
+
+
+def sampled(wanted: dict[str, Any], pending: int = 0) -> tuple[RankEvidence, list[dict[str, Any]]]:
+    evidence, launcher = RankEvidence(), Launcher(pending)
+    evidence.begin({"counters": True, **wanted}, {}, "/nowhere")
+    for _ in range(2):
+        evidence.sample(launcher)  # type: ignore[arg-type]
+    return evidence, launcher.said
+
+
+def test_samples_are_sent_where_they_are_asked_for() -> None:
+    evidence, said = sampled({"sample_seconds": 60})
+    assert [words["do"] for words in said] == ["host_sample"] * 2
+    assert all(len(both) == 2 for both in said[0]["interfaces"].values()) and "lo" in said[0]["interfaces"]
+    assert 0 <= said[0]["at"] <= said[1]["at"] and evidence.sample_at is not None
+
+
+def test_no_samples_where_nobody_asks_or_reads_them() -> None:
+    evidence, said = sampled({})
+    assert (evidence.sample_at, said) == (None, [])
+    assert sampled({"sample_seconds": 0})[1] == []
+    assert sampled({"sample_seconds": 1, "counters": False})[1] == []
+    assert sampled({"sample_seconds": 1}, pending=2 << 20)[1] == []

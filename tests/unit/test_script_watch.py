@@ -20,7 +20,15 @@ from types import SimpleNamespace
 import pytest
 
 from ringleader.agents import process_tree, script_watch
-from ringleader.agents.script_watch import MOST_BYTES, Steps, flight_record, line_of, ras_findings, waited
+from ringleader.agents.script_watch import (
+    MOST_BYTES,
+    Steps,
+    flight_record,
+    line_of,
+    next_reading,
+    ras_findings,
+    waited,
+)
 
 SECOND = 10**9
 
@@ -337,6 +345,11 @@ def test_steps_that_the_recorder_no_longer_has_are_left_out():
     entries = [entry(9, at=25 * SECOND, sizes=[(1000,)])]
     assert waited(entries, [SECOND * at for at in (1, 11, 21, 31)]) == (1, 10.0, 6.0)
     assert waited([], [1, 2, 3]) == waited(entries, []) == (0, 0.0, 0.0)
+
+
+def test_the_flight_recorder_is_read_for_a_thousandth_of_the_time_at_most():
+    assert next_reading(5, 0) == next_reading(5, 10**7) == 5 + 10 * 10**9
+    assert next_reading(5, 31 * 10**6) == 5 + 31 * 10**9
 
 
 def test_the_line_of_a_script_is_the_innermost_that_is_no_librarys():

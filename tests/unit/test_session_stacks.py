@@ -36,6 +36,7 @@ def shown(*states, is_stopping=False, act=Session._explain):
         is_stopping=is_stopping,
         _least_wait=None,
         listener=SimpleNamespace(warning=said.append),
+        note=lambda kind, who, why: None,
         hang=None,
     )
     act(session)
@@ -85,3 +86,16 @@ def test_old_answers_of_all_ranks_are_forgotten_before_they_are_asked():
 @pytest.mark.parametrize("kind", [[], {}, None, 3])
 def test_a_report_of_no_kind_is_dropped(kind):
     Session.on_report(SimpleNamespace(), state(0), {"report": {"kind": kind}})
+
+
+def test_samples_of_a_host_come_from_its_agent_alone():
+    heard = []
+    listener = SimpleNamespace(report=lambda rank, words: heard.append(words))
+    session = SimpleNamespace(listener=listener, channels=SimpleNamespace(record=None))
+    one = SimpleNamespace(rank=2, host=SimpleNamespace(host=SimpleNamespace(name="h2")))
+    words = {"do": "host_sample", "at": 1.0, "interfaces": {"eth0": [1, 2]}, "ports": {}}
+    Session.on_host_sample(session, one, words)
+    Session.on_report(session, one, {"report": {"kind": "host_sample", "host": "h1"}})
+    assert heard == [
+        {"kind": "host_sample", "host": "h2", "at": 1.0, "interfaces": {"eth0": [1, 2]}, "ports": {}}
+    ]

@@ -202,3 +202,25 @@ def test_addresses_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
         [one.reason for one in read_host().unreadable if one.path == "network interfaces"]
     )
     assert traffic_counters.snapshot("/")["net_devices"]
+
+
+def test_a_sample_has_the_bytes_of_interfaces_and_of_ports_that_count_them(tmp_path: Path) -> None:
+    at = "sys/class/infiniband"
+    counters = {
+        "mlx5_0": ("counters/port_xmit_data", "counters/port_rcv_data"),
+        "rdmap0": ("hw_counters/tx_bytes", "hw_counters/rx_bytes"),
+        "erdma_0": ("hw_counters/hw_tx_bytes_cnt", "hw_counters/hw_rx_bytes_cnt"),
+        "rxe0": ("hw_counters/sent_pkts", "hw_counters/rcvd_pkts"),
+        "mlx5_1": ("counters/port_xmit_data", "counters/port_rcv_packets"),
+    }
+    for device, (sent, received) in counters.items():
+        port = f"{at}/{device}/ports/1"
+        write(tmp_path, {f"{port}/{sent}": "10\n", f"{port}/{received}": "20\n"})
+    write(tmp_path, {"proc/self/net/dev": PROC})
+    found = traffic_counters.sample(str(tmp_path))
+    assert found["interfaces"] == {"lo": [7, 8], "ib0": [1000, 2000]}
+    assert found["ports"] == {"mlx5_0/1": [80, 40], "rdmap0/1": [20, 10], "erdma_0/1": [20, 10]}
+    (tmp_path / "proc/self/net/dev").unlink()
+    (tmp_path / f"{at}/rdmap0/ports/1/hw_counters/tx_bytes").write_text("N/A\n")
+    vanished = traffic_counters.sample(str(tmp_path))
+    assert vanished == {"interfaces": {}, "ports": {"mlx5_0/1": [80, 40], "erdma_0/1": [20, 10]}}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ringleader.fabric.transport_proof.evidence import Exchanged, LibraryTraffic, LogLines, MpiTransport
-from ringleader.launch.job_transport import engine_traffic, host_evidence, mpi_transport
+from ringleader.launch.job_transport import engine_traffic, host_evidence, mpi_transport, tcp_connections
+from ringleader.launch.launch_job import may_have_exchanged
 from ringleader.plan.job import Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 
@@ -115,3 +117,70 @@ def test_peers_are_hosts() -> None:
     found = engine_traffic([[told], [told]], {0: "h1", 1: "h1", 2: "h2", 3: "h2"})
     assert found is not None
     assert found.peers == {"h2": Exchanged(sent=6, received=60)}
+
+
+HOSTS = {"h1": {"10.0.0.1": "eth0", "172.17.0.1": "docker0"}, "h2": {"10.0.0.2": "", "172.17.0.1": "docker0"}}
+
+
+def connections(*pairs: list[Any], missing: str = "") -> dict[str, Any]:
+    return {"connections": {"pairs": list(pairs), "missing": missing}}
+
+
+def test_connections_with_hosts_of_the_job_count_by_host_and_interface() -> None:
+    told = [
+        connections(
+            ["10.0.0.1", "10.0.0.2", 5, 7],
+            ["10.0.0.1", "151.101.0.223", 1000, 1000],  # a registry of packages
+            ["127.0.0.1", "127.0.0.1", 3, 3],
+            ["0" * 31 + "1", "0" * 31 + "1", 1, 1],
+            ["172.17.0.1", "172.17.0.1", 2, 2],
+        ),
+        {"logs": {}},
+        connections(["10.0.0.1", "10.0.0.2", 10, 20], missing="No buffer space available"),
+    ]
+    found, missing = tcp_connections(told, "h1", HOSTS)
+    assert found is not None and missing == "No buffer space available"
+    assert {(one.peer, one.interface): (one.moved.sent, one.moved.received) for one in found} == {
+        ("h2", "eth0"): (15, 27),
+        ("h1", ""): (4, 4),
+        ("h1", "docker0"): (2, 2),
+    }
+
+
+def test_no_connection_and_connections_that_could_not_be_read() -> None:
+    assert tcp_connections([], "h1", HOSTS) == (None, "")
+    assert tcp_connections([connections()], "h1", HOSTS) == ((), "")
+    refused = connections(missing="Protocol not supported")
+    assert tcp_connections([refused], "h1", HOSTS) == (None, "Protocol not supported")
+
+
+def test_addresses_are_those_of_the_probe_and_of_the_counters() -> None:
+    after = snapshot("eth0")
+    after["net_devices"]["eth0"]["addresses"] = ["10.0.0.1"]
+    plan = two_hosts()
+    other = replace(plan.hosts[1], addresses=("10.0.0.2",))
+    plan = replace(plan, hosts=(plan.hosts[0], other))
+    told = connections(["10.0.0.1", "10.0.0.2", 1, 2], ["gone", "10.0.0.2", 4, 8])
+    gathered = [{"before": snapshot("eth0"), "after": after, "verbs": ["mlx5_0"], **told}, None, None, None]
+    first, second = host_evidence(plan, MPI, [[]] * 4, gathered)
+    assert first.connections is not None and first.verbs == ("mlx5_0",)
+    assert [(one.peer, one.interface, one.moved.total) for one in first.connections] == [
+        ("h2", "eth0", 3),
+        ("h2", "", 12),
+    ]
+    assert (second.connections, second.connections_missing) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "worth"),
+    [
+        ({}, False),
+        (connections(["10.0.0.1", "10.0.0.2", 5, 7]), False),
+        (connections(["10.0.0.1", "10.0.0.2", 1 << 20, 7]), True),
+        (connections(missing="Protocol not supported"), True),
+        ({"verbs": ["mlx5_0"]}, True),
+        ({"logs": {"nccl": {}}}, True),
+    ],
+)
+def test_jobs_that_exchanged_nothing_do_not_end_later(evidence: dict[str, Any], worth: bool) -> None:
+    assert may_have_exchanged(evidence) is worth

@@ -184,6 +184,8 @@ class InnerAgent:
                 self.process.inspect()
             if self.process.stacks_at is not None and now >= self.process.stacks_at:
                 self.process.send_stacks(now)
+            if self.process.evidence.sample_at is not None and now >= self.process.evidence.sample_at:
+                self.process.evidence.sample(self.launcher)
             self._advance(now)
 
     def _wait(self) -> None:
@@ -195,6 +197,9 @@ class InnerAgent:
         server = self.process.forked_by.fd if self.process.forked_by is not None else -1
         if server >= 0:
             poll.register(server, select.POLLIN)
+        connections = self.process.evidence.fd
+        if connections >= 0:
+            poll.register(connections, select.POLLIN)
         for fd, events in self.pipes.interests():
             poll.register(fd, events)
         for fd, events in poll.poll(self._poll_milliseconds()):
@@ -204,14 +209,17 @@ class InnerAgent:
                 self._control(events)
             elif fd == server:
                 self.process.collect()
+            elif fd == connections:
+                self.process.evidence.collect()
             else:
                 self.pipes.serve(fd, events)
                 self.process.note_failing()
 
     def _poll_milliseconds(self) -> float | None:
         """Milliseconds until the next time at which something must happen."""
-        deadlines = (self.stop_at, self.process.kill_at, self.process.inspect_at, self.process.stacks_at)
-        times = [when for when in deadlines if when is not None]
+        process = self.process
+        deadlines = (self.stop_at, process.kill_at, process.inspect_at, process.stacks_at)
+        times = [when for when in (*deadlines, process.evidence.sample_at) if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
@@ -242,6 +250,7 @@ class InnerAgent:
         self.done = True
         self.process.kill_at = None
         if self.launcher.open:
+            self.process.evidence.sample(self.launcher)
             found, for_the_user = self.process.evidence.end()
             if for_the_user:
                 self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))

@@ -1,9 +1,10 @@
-"""What a rank's agent gathers for the proof of the transport: counters of the host, and libraries' logs.
+"""What a rank's agent gathers for the proof of the transport: counters, and what the rank's libraries use.
 
 Nothing here breaks or delays a job: what goes wrong is reported as the reason for missing evidence. NCCL and
 UCX say in their logs what they use. Logs are asked for where the user asked for none: a library's variables
 are only set where none of them is, then the log goes to a file of the job's directory and goes with it. A
-file that the user has named for it is read, and left alone. Counters are in `traffic_counters`.
+file that the user has named for it is read, and left alone. A rank that uses verbs has mapped the files of
+RDMA devices. Counters are in `traffic_counters`, those of connections in `connection_counters`.
 """
 
 from __future__ import annotations
@@ -12,15 +13,24 @@ import os
 import stat
 import time
 
-from ringleader.agents.light_imports import Any, Iterable, Iterator, Mapping, socket, suppress
+from ringleader.agents import sysfs
+from ringleader.agents.light_imports import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, socket, suppress
+
+if TYPE_CHECKING:
+    from ringleader.agents.connection_counters import Connections
+    from ringleader.agents.protocol import LauncherConnection
 
 FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
 LEVEL_VARIABLES = {"nccl": "NCCL_DEBUG", "ucx": "UCX_LOG_LEVEL"}
 DIRECTORY = "{directory}"
 """Replaced in a variable's value by this host's part of the job's directory."""
 MOST_FILES = 32
+NVIDIA = "/dev/nvidiactl"
+"""Exists where NVIDIA's driver is loaded, and this container may use it."""
 MOST_READ = 4 * 1024 * 1024
 """Bytes of one file; what describes transports is at its beginning."""
+MOST_PENDING = 1024 * 1024
+"""Bytes on their way to the launcher beyond which a sample is left out: it reads slowly."""
 MOST_LINES, MOST_BYTES = 2000, 128 * 1024
 """What is sent to the launcher of one rank and library."""
 _TELLING = {
@@ -31,6 +41,7 @@ _TELLING = {
     "ucx": ("cfg#", "ep_cfg[", " WARN ", " ERROR ", " FATAL ", "INFO  Version"),
 }
 """What a line must have one of."""
+_VERBS = "/dev/infiniband/uverbs"
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 """Lines of UCX that it would have printed, had its log not been asked for."""
 
@@ -38,22 +49,50 @@ _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 class RankEvidence:
     """From just before the rank's start to just after its end."""
 
-    def __init__(self) -> None:
-        """Gather nothing, until the launcher asks for it."""
+    def __init__(self, control: str = "") -> None:
+        """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port."""
+        ports = [entry.rpartition(":")[2] for entry in control.split(",")]
+        self._control = frozenset(int(port) for port in ports if port.isdigit())
         self._counters: dict[str, Any] | None = None
+        self._connections: Connections | None = None
+        self._verbs: set[str] = set()
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
+        self._began = self._every = 0.0
+        self.sample_at: float | None = None
+        """When the counters are due for the next sample (``time.monotonic``); ``None``: nobody asked."""
+        self._gpus: Any = None
 
     def prepare(self) -> None:
-        """Load what reads counters, while the other agents are still on their way."""
+        """Load what reads counters, while the other agents are still on their way, and follow connections."""
         from ringleader.agents import traffic_counters  # noqa: F401
+        from ringleader.agents.connection_counters import Connections
+
+        self._connections = self._connections or Connections(self._control)
+
+    @property
+    def fd(self) -> int:
+        """What is readable when connections have ended, see ``collect``; -1: nothing."""
+        return -1 if self._connections is None else self._connections.fd
+
+    def collect(self) -> None:
+        """Count connections that have ended."""
+        if self._connections is not None:
+            self._connections.collect()
+
+    def inspect(self, paths: Iterable[str]) -> None:
+        """Note which RDMA devices the rank uses, by files that it has mapped, and what connections move."""
+        if self._connections is not None and self._connections.fd >= 0:
+            self._connections.look()
+        self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
 
         ``wanted``: ``counters``, whether this agent reads those of its host, ``patience`` (how many times
-        longer than usual that may take), and ``logs``, see `LibraryLogs`.
+        longer than usual that may take), ``sample_seconds``, between two samples of the counters (0: none),
+        and ``logs``, see `LibraryLogs`.
         """
         try:
             if wanted.get("logs"):
@@ -62,10 +101,30 @@ class RankEvidence:
             if wanted.get("counters"):
                 from ringleader.agents import traffic_counters
 
+                self.prepare()
                 self._patience = float(wanted.get("patience", 1.0))
                 self._counters = traffic_counters.snapshot(patience=self._patience)
+                self._began, self._every = time.monotonic(), float(wanted.get("sample_seconds", 0.0))
+                self.sample_at = self._began if self._every > 0 else None
+                if self.sample_at is not None and os.path.exists(NVIDIA):  # noqa: PTH110
+                    from ringleader.agents.gpu_samples import GpuSamples
+
+                    self._gpus = GpuSamples()
         except Exception as error:
             self._missing.append(f"before the start: {type(error).__name__}: {error}")
+
+    def sample(self, launcher: LauncherConnection) -> None:
+        """Send what interfaces and ports have carried by now, where that was asked for."""
+        if self.sample_at is None:
+            return
+        now = time.monotonic()
+        self.sample_at = max(self.sample_at + self._every, now + self._every / 2)
+        if launcher.pending < MOST_PENDING:
+            from ringleader.agents import traffic_counters
+
+            gpus = {} if self._gpus is None else self._gpus.take()
+            found = {**traffic_counters.sample(), **gpus}
+            launcher.say(do="host_sample", at=round(now - self._began, 3), **found)
 
     def end(self) -> tuple[dict[str, Any], bytes]:
         """Return what was found, empty where there is nothing to tell, and lines for the rank's stderr."""
@@ -77,6 +136,11 @@ class RankEvidence:
 
                 after = traffic_counters.snapshot(patience=self._patience)
                 found["before"], found["after"] = self._counters, after
+            if self._connections is not None:
+                found["connections"] = self._connections.end(self._patience)
+            if self._verbs:
+                devices = (f"/sys/class/infiniband_verbs/{name}/ibdev" for name in sorted(self._verbs))
+                found["verbs"] = [name for name in map(sysfs.text, devices) if name]
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

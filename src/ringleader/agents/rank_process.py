@@ -56,7 +56,7 @@ class RankProcess:
         self.directory = directory
         self.environ = dict(environ)
         self.files = RankFiles(directory.path, rank)
-        self.evidence = RankEvidence()
+        self.evidence = RankEvidence(environ.get("RINGLEADER_CONTROL", ""))
         self.port = any_port()
         self.jax_port = jax_port()
         self.pid = 0
@@ -216,6 +216,7 @@ class RankProcess:
         for pid in process_tree.below(os.getpid()):
             paths |= process_tree.mapped_files(pid)
         self.directory.remember(process_tree.segments(paths))
+        self.evidence.inspect(paths)
         for library in sorted(process_tree.mpi_libraries(paths) - self.libraries):
             self.libraries.add(library)
             self.launcher.say(do="library", path=library)

@@ -33,6 +33,8 @@ BUFFER_SIZE = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Collectives that PyTorch keeps. Versions that know the first variable warn of the second."""
 OWN_NANOSECONDS = 10 * 10**9
 """Between two reports of how steps were spent: each reads all of the flight recorder."""
+LEAST_PAUSE = 1000
+"""How many times longer than such a reading the time to the next one is at least: the script waits for it."""
 MOST_STEPS = 1000
 FEW = 64
 """Elements of a collective that may be a loss or a count, and not gradients."""
@@ -83,7 +85,7 @@ class Steps:
 
     def __init__(self, at: Callable[[int, str], object], begins: Callable[[], object] = nothing) -> None:
         """``at(steps, by)`` hears each new number of steps, ``begins()`` when optimizers begin a step."""
-        self._at, self._begins = at, begins
+        self.at, self._begins = at, begins
         self._counts: dict[str, int] = {}
         self._most = 0
         self._stepped: set[int] = set()
@@ -94,7 +96,7 @@ class Steps:
         count = self._counts[by] = self._counts.get(by, 0) + steps
         if count > self._most:
             self._most = count
-            self._at(count, by)
+            self.at(count, by)
 
     def before_torch(self, optimizer: object, *_arguments: object) -> None:
         """Note that a step of an optimizer begins: a wrapper's step holds that of what it wraps."""
@@ -205,7 +207,9 @@ class Watch:
         self._begun.append(now)
         if now < self._next:
             return
+        took = 0
         if self._next:
+            began = time.perf_counter_ns()
             try:
                 entries = flight_entries(sys.modules["torch"]._C._distributed_c10d, gloo=True)
                 found = waited(entries, list(self._begun))
@@ -222,7 +226,8 @@ class Watch:
                 self.report("own", steps=steps, step_seconds=seconds, waiting_seconds=waiting)
             self._begun.clear()
             self._begun.append(now)
-        self._next = now + OWN_NANOSECONDS
+            took = time.perf_counter_ns() - began
+        self._next = next_reading(now, took)
 
     # --- collectives --------------------------------------------------------------------------------------
 
@@ -307,6 +312,11 @@ def flight_record(library: Any) -> list[dict[str, Any]]:
     """Return the latest collectives as a record has them."""
     now = time.time_ns()
     return [entry_of(entry, now) for entry in flight_entries(library)[-MOST_ENTRIES:]]
+
+
+def next_reading(now: int, took: int) -> int:
+    """Return when the flight recorder may be read again (ns): a thousandth of the time is spent on it."""
+    return now + max(OWN_NANOSECONDS, LEAST_PAUSE * took)
 
 
 def waited(entries: Sequence[Mapping[str, Any]], begun: Sequence[int]) -> tuple[int, float, float]:

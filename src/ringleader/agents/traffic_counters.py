@@ -1,6 +1,7 @@
 """Bytes that this host's network interfaces and RDMA ports have carried, as the kernel counts them.
 
-One agent of a host reads them before its rank starts and after its end. Nothing here raises or waits: what
+One agent of a host reads them before its rank starts and after its end, and every second meanwhile where
+the launcher asks for it (`sample`). Nothing here raises or waits: what
 cannot be read is named with the system's reason, and after ``READ_SECONDS`` the rest is left out. Bytes of
 interfaces come from ``/proc/self/net/dev``, which is always about this process's own network namespace; /sys
 may be another's. A virtual function of mlx5 has no port counters of its own in /sys: only its driver's own
@@ -36,6 +37,12 @@ HARDWARE = (
     "rcvd_pkts",
 )
 """Counters in ``hw_counters``: of EFA and of eRDMA, of bytes; of Soft-RoCE (rxe), of packets."""
+SAMPLED = (
+    ("counters", STANDARD, 4),
+    ("hw_counters", HARDWARE[0:2], 1),
+    ("hw_counters", HARDWARE[2:4], 1),
+)
+"""Where a port counts bytes: directory, names of what was sent and received, bytes of one count."""
 DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 """Statistics of mlx5's driver: bytes of verbs of one function of a card."""
 SIOCETHTOOL = 0x8946
@@ -122,6 +129,30 @@ def snapshot(root: str = "/", patience: float = 1.0) -> dict[str, Any]:
         add_driver_statistics(ports, interfaces, lambda: left.is_over("statistics of drivers"))
     found = {"at": time.time(), "rdma_ports": ports, "net_devices": interfaces}
     return {**found, "unread": left.unread}
+
+
+def sample(root: str = "/") -> dict[str, dict[str, list[int]]]:
+    """Return the bytes that interfaces and RDMA ports have received and sent: name → both.
+
+    What cannot be read this time is left out, and so are ports that count no bytes.
+    """
+    root, left = root.rstrip("/"), _Time(1.0)
+    interfaces = {
+        name: [one["rx_bytes"], one["tx_bytes"]]
+        for name, one in list(_counted_by_proc(root).items())[:MOST_DEVICES]
+    }
+    ports: dict[str, list[int]] = {}
+    for port in sysfs.rdma_ports(root):
+        if left.is_over("RDMA ports") or len(ports) >= MOST_DEVICES:
+            break
+        for place, names, unit in SAMPLED:
+            known: dict[str, Any] = {"values": {}, "unreadable": {}}
+            for name in names:
+                _counter(f"{port['path']}/{place}", name, known)
+            if len(values := known["values"]) == len(names):
+                ports[f"{port['device']}/{port['port']}"] = [values[names[1]] * unit, values[names[0]] * unit]
+                break
+    return {"interfaces": interfaces, "ports": ports}
 
 
 def add_driver_statistics(

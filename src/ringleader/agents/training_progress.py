@@ -11,7 +11,9 @@ Lines are JSON objects, each one write of less than PIPE_BUF bytes:
     {"kind": "progress", "samples": 3200, "steps": 50, "seconds": 812.25}     counted from the start
     {"kind": "steps", "by": "torch.optim", "steps": 50, "seconds": 812.25}     the same, of counted steps
 
-``seconds`` is the rank's own ``time.perf_counter()`` at the call that completed these samples.
+``seconds`` is the rank's own ``time.perf_counter()`` at the call that completed these samples. Where the run
+is recorded (``RINGLEADER_STEP_TIMES=1``), ``times`` counts the steps since the last line by their length: see
+`length_class`. ``step`` is the script's own number of its last step, where it gives one.
 
 Ranks in Pods have no agent of ours beside them, and no pipe: there the same lines go to standard output, once
 a second, behind ``ringleader-report RANK`` (``RINGLEADER_REPORT_LINES=1``), and are found in the job's log.
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import operator
 import os
 import platform
@@ -44,6 +47,7 @@ class Reporter:
     """Adds up samples and steps, and writes them to a pipe now and then."""
 
     __slots__ = (
+        "_before",
         "_by",
         "_clock",
         "_fd",
@@ -52,7 +56,9 @@ class Reporter:
         "_next",
         "_prefix",
         "_samples",
+        "_step",
         "_steps",
+        "_times",
         "_written",
     )
 
@@ -63,21 +69,28 @@ class Reporter:
         *,
         interval: float = INTERVAL,
         prefix: bytes = b"",
+        times: bool = False,
     ) -> None:
-        """``fd`` is the pipe's write end; with ``None`` nothing is written. ``prefix`` begins each line."""
+        """``fd`` is the pipe's write end; with ``None`` nothing is written. ``prefix`` begins each line.
+
+        ``times``: report how long steps took, too.
+        """
         self._fd = fd
         self._interval = interval
         self._prefix = prefix
         self._clock = clock
         self._samples = 0
         self._steps = 0
+        self._step = 0
         self._written = 0
+        self._times: dict[int, int] | None = {} if times else None
+        self._before: dict[str, tuple[int, float]] = {}
         self._by = ""
         self._last = 0.0
         self._next = float("-inf")
 
-    def add(self, samples: int, steps: int) -> None:
-        """Count ``samples`` trained in ``steps`` steps, all finished now."""
+    def add(self, samples: int, steps: int, step: int | None = None) -> None:
+        """Count ``samples`` trained in ``steps`` steps, all finished now. ``step``: the last one's number."""
         if samples.__class__ is not int:
             samples = operator.index(samples)
         if samples <= 0:
@@ -86,6 +99,10 @@ class Reporter:
             steps = operator.index(steps)
         if steps <= 0:
             raise ValueError(f"steps={steps}: tell how many steps were made since the last call, at least 1")
+        if step is not None:
+            self._step = operator.index(step)
+            if self._step < 1:
+                raise ValueError(f"step={step}: give the number of the last step of the training, from 1")
         self._samples += samples
         self.at(self._steps + steps)
 
@@ -94,10 +111,21 @@ class Reporter:
         if self._fd is None:
             return
         now = self._clock()
+        if self._times is not None:
+            self._time(self._times, steps, by, now)
         self._steps, self._by, self._last = steps, by, now
         if now >= self._next:
             self._next = now + (COUNTED if by else 1) * self._interval
             self.flush()
+
+    def _time(self, times: dict[int, int], steps: int, by: str, now: float) -> None:
+        """Count steps by how long each took; where the script reports its steps, those alone."""
+        before = self._before.get(by)
+        self._before[by] = (steps, now)
+        if before is not None and steps > before[0] and (not by or "" not in self._before):
+            made = steps - before[0]
+            place = length_class((now - before[1]) / made)
+            times[place] = times.get(place, 0) + made
 
     def flush(self) -> None:
         """Write what was counted since the last line, with the time at which it was counted."""
@@ -108,6 +136,11 @@ class Reporter:
                 if self._by
                 else {"kind": "progress", "samples": self._samples}
             )
+            if self._times:
+                what = {**what, "times": self._times}
+                self._times = {}
+            if self._step:
+                what = {**what, "step": self._step}
             self.write({**what, "steps": self._steps, "seconds": self._last})
 
     def write(self, message: Mapping[str, object]) -> None:
@@ -122,6 +155,11 @@ class Reporter:
     def stop(self) -> None:
         """Write nothing from here on."""
         self._fd = None
+
+
+def length_class(seconds: float) -> int:
+    """Return the class of a step's length: 32 for each power of two, so 2% wide; 0 begins at 1 s."""
+    return math.floor(32 * math.log2(max(seconds, 1e-9)))
 
 
 def report_fd(environ: Mapping[str, str]) -> int | None:
@@ -208,7 +246,7 @@ def start() -> Reporter:
     if fd is None and rank:
         reporter = Reporter(1, interval=LOG_INTERVAL, prefix=f"{LOG_MARK} {rank} ".encode())
     else:
-        reporter = Reporter(fd)
+        reporter = Reporter(fd, times=os.environ.get("RINGLEADER_STEP_TIMES") == "1")
     reporter.write(context_of())
     atexit.register(reporter.flush)
     # A forked DataLoader worker shares the pipe; its counts would be added to a rank that is not its own.
@@ -217,10 +255,12 @@ def start() -> Reporter:
     return reporter
 
 
-def progress(samples: int, *, steps: int = 1) -> None:
+def progress(samples: int, *, steps: int = 1, step: int | None = None) -> None:
     """Tell the launcher that this rank has trained ``samples`` more samples, in ``steps`` more steps.
 
     Call it on every rank after a step, with that rank's own samples (its batch size, not the global one).
-    Raises ValueError unless both are positive, TypeError unless both are integers.
+    ``step``: the number of the last step in the whole training, from 1, which a script that resumes from its
+    checkpoint continues: then the page of the run knows which steps were made again after a restart.
+    Raises ValueError unless all are positive, TypeError unless all are integers.
     """
-    start().add(samples, steps)
+    start().add(samples, steps, step)

@@ -3,7 +3,8 @@
 The file is always complete and readable: it is written beside and renamed. An interrupted run is read
 like any other, with what was measured until then. Its ``kind`` is what it holds: ``scaling`` (also where
 it is missing), ``point-to-point``, ``collective`` or ``training``.
-The outcome of an elastic job (``run --json-file``) is read as a run of the kind ``elastic``.
+The record of a job (``run --report``) is a run of the kind ``job``; so is the outcome of an elastic job
+(``run --json-file``), of which only the events are known.
 """
 
 from __future__ import annotations
@@ -11,18 +12,31 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ringleader.dataclass_json import decoded
 from ringleader.errors import Fault, RequestError
-from ringleader.measurements.elastic import ElasticRun
+from ringleader.launch import job_record
+from ringleader.measurements.job import JobRun, run_of
 from ringleader.measurements.run_kinds import KINDS, AnyRun
 from ringleader.scaling import Run
-from ringleader.text_files import json_document, read_text
+from ringleader.text_files import json_document, read_bytes, read_text
 
 FILE = "run.json"
+MOST_RANKS = 1 << 20
+"""Of a job; a file of somebody else's may say anything."""
+
+
+def file_in(path: Path) -> Path:
+    """Return the file of the run that a directory holds; what is not a directory is a file itself."""
+    if not path.is_dir():
+        return path
+    record = path / job_record.FILE
+    return record if record.is_file() and not (path / FILE).is_file() else path / FILE
 
 
 def to_document(run: AnyRun) -> dict[str, Any]:
@@ -60,6 +74,13 @@ def name_of_now(measured: str) -> str:
     return f"{measured}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
 
 
+def script_name(command: Sequence[str]) -> str:
+    """Return a short name for what is run: the first script among the words, else the program."""
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    word = PurePath((scripts or list(command) or ["run"])[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") or "run"
+
+
 def read(path: Path) -> Run:
     """Return the scaling run stored in a directory or a file; RequestError where there is none."""
     return as_scaling(read_any(path), str(path))
@@ -75,17 +96,31 @@ def as_scaling(run: AnyRun, source: str) -> Run:
 
 def read_any(path: Path) -> AnyRun:
     """Return what is stored in a directory or a file; RequestError names the file and the place in it."""
-    file = path / FILE if path.is_dir() else path
+    file = file_in(path)
+    is_record = file.suffix == Path(job_record.FILE).suffix
+    is_running = is_record and job_record.is_running(file)  # before it is read: the last line may come then
     try:
-        text = read_text(file)
+        # A line that was cut may end in the middle of a character.
+        text = read_bytes(file).decode(errors="replace") if is_record else read_text(file)
     except FileNotFoundError:
-        hint = "give the directory that `ringleader scale` or `bench` wrote, for example runs/NAME"
+        hint = "give the directory that `ringleader scale`, `bench` or `run --report` wrote"
         raise RequestError("there is no stored run here", where=str(path), hint=hint) from None
     except OSError as error:
         raise RequestError(f"cannot be read: {error.strerror}", where=str(file)) from None
     except UnicodeDecodeError:
         raise RequestError("is not UTF-8 text", where=str(file)) from None
+    if is_record:
+        return _recorded(text, file, is_running=is_running)
     return from_document(elastic_document(json_of(text, str(file)), file.stem), str(file))
+
+
+def _recorded(text: str, file: Path, *, is_running: bool) -> JobRun:
+    """Return the job of a record; RequestError where it does not begin as one of ours."""
+    found = run_of(text, file.resolve().parent.name, is_running=is_running, read=json_document)
+    if isinstance(found, JobRun):
+        return found
+    hint = "use the version of Ringleader that wrote it"
+    raise RequestError(found, where=str(file), hint=hint if "schema" in found else "")
 
 
 def json_of(text: str, source: str) -> Any:
@@ -106,17 +141,22 @@ def elastic_document(document: object, name: str) -> object:
     history = document.get("elastic")
     if not isinstance(history, dict):
         return document
-    known = {one: document[one] for one in ("exit_code", "reason", "seconds") if one in document}
+    events = history.get("events")
+    known = [one for one in events if isinstance(one, dict)] if isinstance(events, list) else []
+    begun = [one for one in known if one.get("kind") == "generation" and one.get("size") in range(MOST_RANKS)]
     about = {name: document[name] for name in ("command", "hosts", "ringleader") if name in document}
     if isinstance(mpi := document.get("mpi"), dict):
         about["mpi"] = f"{mpi.get('family', '')} {mpi.get('version', '')}"
+    ended = {one: document[one] for one in ("exit_code", "reason") if one in document}
     return {
-        **history,
-        "kind": ElasticRun.kind,
+        "kind": JobRun.kind,
         "schema": document.get("format"),
         "name": name,
         "context": about,
-        **known,
+        "again": [],
+        "starts": [{"at": one.get("at"), "hosts": [""] * one["size"]} for one in begun],
+        "events": events,
+        "ended": {"at": document.get("seconds"), "context": about, **ended},
     }
 
 

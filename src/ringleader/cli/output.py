@@ -80,7 +80,7 @@ def check_not_read(where: str, path: str, inputs: Sequence[str]) -> None:
     from ringleader.bench import run_file  # most jobs start without it
 
     for name in inputs:
-        for source in (Path(name), Path(name) / run_file.FILE):
+        for source in (Path(name), run_file.file_in(Path(name))):
             if source.is_file() and source.samefile(path):
                 what = f"{path} is read by this command, and would be lost"
                 raise RequestError(what, where=where, hint="name another file")

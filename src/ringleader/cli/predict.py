@@ -23,7 +23,7 @@ from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, did_you_mean, refuse
 from ringleader.fabric.facts import HostFacts
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.measurements.elastic import ElasticRun
+from ringleader.measurements.job import JobRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
@@ -80,8 +80,8 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
     if isinstance(run, TrainingRun):
         hint = "ringleader bench train --arms ringleader,uncoupled,alone"
         raise RequestError("has no measurement of one rank alone", where=path, hint=hint)
-    if isinstance(run, ElasticRun):
-        raise RequestError("holds what happened to an elastic job, and no rate", where=path)
+    if isinstance(run, JobRun):
+        raise RequestError("holds what happened to a job, and nothing of what is trained", where=path)
     what = f"holds a {run.kind} measurement, which does not say what is trained"
     raise RequestError(what, where=path, hint=f"give it as --curve {path}")
 

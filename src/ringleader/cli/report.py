@@ -19,12 +19,15 @@ from ringleader.cli.output import JsonOptions, check_not_read, result_to
 from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
+from ringleader.launch.job_record import is_running
+from ringleader.measurements.job import JobRun
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.number_format import plural
 from ringleader.option_fields import argument, flag, group, option, spellings_set
 from ringleader.predict.speedup_curve import speedup_curve
 from ringleader.report.compare import compare, incomparable
+from ringleader.report.exports import DIRECTORIES, TEXTS
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
 from ringleader.report.regression_guard import Guard, judge
@@ -61,6 +64,8 @@ def predictions_of(runs: Sequence[AnyRun]) -> dict[int, PredictionCurve]:
     return {index: curve for index, curve in found.items() if curve.sizes}
 
 
+REST = 10.0
+"""Making the page of a job that runs takes at most an eleventh of a core."""
 DEFAULT = "runs"
 """Where commands keep their runs."""
 
@@ -92,7 +97,7 @@ def _tell(*texts: str) -> None:
 
 def source_of(given: Sequence[Path], path: str) -> Source | None:
     """Return what a path shows: ``""`` all that was given, ``runs/NAME`` one run of a directory of runs."""
-    is_of_runs = len(given) == 1 and given[0].is_dir() and not (given[0] / run_file.FILE).exists()
+    is_of_runs = len(given) == 1 and given[0].is_dir() and not run_file.file_in(given[0]).exists()
     if not path and is_of_runs:
         return Source(
             version=lambda: version_of(runs_in(given[0])), page=lambda follow: _index(given[0], follow)
@@ -104,13 +109,18 @@ def source_of(given: Sequence[Path], path: str) -> Source | None:
         shown = []
     if not shown:
         return None
-    return Source(version=lambda: version_of(shown), page=lambda follow: _page(shown, follow, back))
+    live = any(is_running(run_file.file_in(one)) for one in shown)
+    return Source(
+        version=lambda: version_of(shown),
+        page=lambda follow: _page(shown, follow, back),
+        rest=REST if live else 0.0,
+    )
 
 
 def runs_in(directory: Path) -> list[Path]:
     """Return the directories in it that hold a run, the one written last first."""
     try:
-        found = [one for one in directory.iterdir() if (one / run_file.FILE).is_file()]
+        found = [one for one in directory.iterdir() if one.is_dir() and run_file.file_in(one).is_file()]
     except OSError:
         return []
     return sorted(found, key=lambda one: (_stamp(one), one.name), reverse=True)
@@ -118,9 +128,8 @@ def runs_in(directory: Path) -> list[Path]:
 
 def _stamp(path: Path) -> tuple[int, int, int]:
     """Return what changes with a run's file: (time of the last change, length, inode); zeros: it is gone."""
-    file = path / run_file.FILE if path.is_dir() else path
     try:
-        status = file.stat()
+        status = run_file.file_in(path).stat()
     except OSError:
         return (0, 0, 0)
     return (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -160,7 +169,10 @@ class ReportOptions:
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
     format: str | None = option(
-        "How to print it. [default: table]", choices=("table", "markdown", "html"), old_choices=("json",)
+        "How to print it. Of a run recorded by `run --report` also for other programs: a trace for Perfetto, "
+        "Prometheus' text, OTLP in JSON, or a directory (-o) of TensorBoard or MLflow. [default: table]",
+        choices=("table", "markdown", "html", *TEXTS, *DIRECTORIES),
+        old_choices=("json",),
     )
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
@@ -194,8 +206,9 @@ class ReportOptions:
 @Command.of(
     "report",
     ReportOptions,
-    help="Show runs stored by `scale` and `bench`, and the history of an elastic job (`run --json-file`). "
-    "Two runs of one kind are compared, the second with the first.",
+    help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report`, and the history of an "
+    "elastic job (`run --json-file`). Two runs of one kind are compared, the second with the first; three or "
+    "more have a trend.",
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
@@ -210,6 +223,8 @@ def command(options: ReportOptions) -> int:
         after, before = read_runs([*options.runs, options.against])
         return _compared(before, after, options)
     runs = read_runs(options.runs)
+    if options.format in (*TEXTS, *DIRECTORIES):
+        return _export(runs[0], options.format, options)
     if len(runs) == 2 and not incomparable(*runs):
         return _compared(runs[0], runs[1], options)
 
@@ -217,6 +232,19 @@ def command(options: ReportOptions) -> int:
         return render(*runs, predictions=predictions_of(runs)) if form == "html" else runs_text(runs, form)
 
     _write(options, rendered)
+    return 0
+
+
+def _export(run: AnyRun, form: str, options: ReportOptions) -> int:
+    """Write a recorded run for another program. RequestError for a run of another kind."""
+    if not isinstance(run, JobRun):
+        what = f"holds a {run.kind} run; --format {form} is for runs that `run --report` recorded"
+        raise RequestError(what, where=options.runs[0])
+    if form in DIRECTORIES:
+        with shown_while("writing the run"):
+            DIRECTORIES[form](run, Path(options.output or ""))
+    else:
+        _write(options, lambda wanted: TEXTS[form](run) if wanted == form else runs_text([run], wanted))
     return 0
 
 
@@ -240,9 +268,20 @@ def _faults(options: ReportOptions) -> Iterator[Fault]:
             yield Fault(where="--fail-below", what="needs a run to compare with", hint="add --against RUN")
     elif options.allow_missing and all(fault.where != "--fail-below" for fault in options.faults):
         yield Fault(where="--allow-missing", what="counts with --fail-below only")
-    yield from unwritable("-o", options.output)
+    yield from _faults_of_output(options)
     if options.replace and options.output is None:
         yield Fault(where="--replace", what="counts with -o only")
+
+
+def _faults_of_output(options: ReportOptions) -> Iterator[Fault]:
+    """Yield what is wrong with the form and the place of the output."""
+    where = f"--format {options.format}"
+    if options.format not in DIRECTORIES:
+        yield from unwritable("-o", options.output)
+    elif options.output is None:
+        yield Fault(where=where, what="writes a directory", hint="name it with -o")
+    if options.format in (*TEXTS, *DIRECTORIES) and (options.against is not None or len(options.runs) > 1):
+        yield Fault(where=where, what="writes one run, and compares nothing")
 
 
 def _inputs(options: ReportOptions) -> list[str]:

@@ -9,21 +9,22 @@ from typing import Any
 from ringleader.dataclass_json import bounded
 from ringleader.value_class import dataclass
 
-_TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
+TIME: Mapping[str, Any] = {"least": 0, "wrong": "{} is not a time: it is below 0"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
     """One line of what happened to the job."""
 
-    at: float = bounded(**_TIME)
+    at: float = bounded(**TIME)
     """Seconds from the job's start."""
     kind: str
     """``generation``, ``host_added``, ``host_lost``, ``host_refused``, ``host_leaving``, ``slot_left_out``,
-    ``rank_failed``, ``waiting``, ``world_lost``, ``world_failed``."""
+    ``rank_failed``, ``waiting``, ``world_lost``, ``world_failed``; of a recorded run of any job ``restart``,
+    ``slow_rank``, ``hang``, too."""
     who: str
     why: str = ""
-    seconds: float = bounded(0.0, **_TIME)
+    seconds: float = bounded(0.0, **TIME)
     """How long ranks did not train because of it."""
     commit: int = 0
     """The commit that the job continued from; 0: none."""

@@ -7,7 +7,7 @@ variables that make libraries use a wire are in ``transport_settings``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from ringleader.fabric.transport_proof.evidence import (
     LibraryTraffic,
     LogLines,
     MpiTransport,
+    TcpConnections,
 )
 from ringleader.fabric.transport_proof.judged_transport import judged_transport
 from ringleader.fabric.transport_proof.proof import TransportProof
@@ -37,12 +38,12 @@ from ringleader.plan.rank_placement import HostFacts, Plan
 
 REFUSED = 3
 """Exit code of a job that went well, but not by the wire that was required."""
+LOOPBACK_6 = "1".zfill(32)
 MOST_TOLD = 4
 """Hosts whose failure is reported; of a hundred hosts the others fail alike."""
 NOTHING_TOLD = (
-    "no rank reported what it exchanged: none uses Ringleader's engine, or none came to its end"
-    "\n    what a script sends by torch.distributed or MPI itself is not counted: let Ringleader's optimizer"
-    " exchange the gradients, or leave --require out"
+    "no agent reported what its host moved: the job has one rank, or no agent came to its end"
+    "\n    give the job several ranks, or leave --require out"
 )
 
 
@@ -160,11 +161,19 @@ def host_evidence(
     """
     found = []
     host_of = {place.rank: plan.hosts[place.host_index].host.name for place in plan.ranks}
+    told_on = [
+        [words for place in plan.on_host(index) if (words := gathered[place.rank]) is not None]
+        for index in range(len(plan.hosts))
+    ]
+    counters = [next((words for words in told if "before" in words), {}) for told in told_on]
+    snapshots = [(_snapshot(words.get("before")), _snapshot(words.get("after"))) for words in counters]
+    addresses = {
+        host.host.name: _addresses(host, known) for host, known in zip(plan.hosts, snapshots, strict=True)
+    }
     for index, host in enumerate(plan.hosts):
-        places = plan.on_host(index)
-        told = [words for place in places if (words := gathered[place.rank]) is not None]
-        counters = next((words for words in told if "before" in words), {})
-        before, after = _snapshot(counters.get("before")), _snapshot(counters.get("after"))
+        places, told = plan.on_host(index), told_on[index]
+        before, after = snapshots[index]
+        connections, connections_missing = tcp_connections(told, host.host.name, addresses)
         gpus = {place.gpu for place in places if place.gpu}
         found.append(
             HostEvidence(
@@ -175,6 +184,9 @@ def host_evidence(
                 after=after,
                 missing=_missing(places[0].rank, gathered),
                 traffic=engine_traffic([reports[place.rank] for place in places], host_of),
+                connections=connections,
+                connections_missing=connections_missing,
+                verbs=tuple(dict.fromkeys(str(name) for words in told for name in words.get("verbs", ()))),
                 nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
                 ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
                 mpi=mpi,
@@ -182,6 +194,39 @@ def host_evidence(
             )
         )
     return tuple(found)
+
+
+def tcp_connections(
+    told: Sequence[Mapping[str, Any]], here: str, addresses: Mapping[str, Mapping[str, str]]
+) -> tuple[tuple[TcpConnections, ...] | None, str]:
+    """Return what a host's connections with the job's hosts moved, and why some are missing.
+
+    ``told``: by its agents. ``addresses``: host → address → the interface that has it. Connections with
+    anybody else (file systems, package registries) do not count.
+    """
+    reports = [words["connections"] for words in told if isinstance(words.get("connections"), Mapping)]
+    missing = "; ".join(dict.fromkeys(filter(None, (str(one.get("missing", "")) for one in reports))))
+    sums: dict[tuple[str, str], Exchanged] = {}
+    for ours, other, sent, received in (pair for one in reports for pair in one.get("pairs", ())):
+        # Bridges of containers have the same address on many hosts: this host comes first.
+        mine = other in addresses[here] or other.startswith("127.") or other == LOOPBACK_6
+        peer = here if mine else next((name for name, known in addresses.items() if other in known), None)
+        if peer is not None:
+            key = peer, addresses[here].get(ours, "")
+            sums[key] = sums.get(key, Exchanged()) + Exchanged(sent=int(sent), received=int(received))
+    found = tuple(
+        TcpConnections(peer=peer, interface=name, moved=both) for (peer, name), both in sums.items()
+    )
+    return (found if reports and (found or not missing) else None), missing
+
+
+def _addresses(host: HostFacts, snapshots: Iterable[CounterSnapshot | None]) -> dict[str, str]:
+    """Return a host's addresses, as its agent writes them, each with its interface; empty: unknown."""
+    found = dict.fromkeys(host.addresses, "")  # also where its agent is gone: those of IPv4
+    for one in snapshots:
+        for name, device in one.net_devices.items() if one is not None else ():
+            found |= dict.fromkeys(device.addresses, name)
+    return found
 
 
 def mpi_transport(mpi: Mpi, variables: Mapping[str, str]) -> MpiTransport:
@@ -259,7 +304,7 @@ def _missing(first: int, gathered: Sequence[Mapping[str, Any] | None]) -> str:
     """Say why a host's counters may not be here: they are its first rank's agent's to read."""
     words = gathered[first]
     if words is None:
-        return f"the agent of rank {first} reported nothing: it, or its host, was ended"
+        return f"the agent of rank {first} told nothing: it, or its host, was ended"
     return str(words.get("missing", ""))
 
 

@@ -11,13 +11,13 @@ import os
 import select
 import selectors
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.agents import job_directory
-from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
+from ringleader.errors import ProbeError, RefusedError, RequestError, RingleaderError, StoppedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_plan import Prepared, Prober, prepare
@@ -28,11 +28,15 @@ from ringleader.plan.job import Job
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
+    from ringleader.launch.job_record import JobRecord
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.mpirun_session import Supervisor
+    from ringleader.launch.supervision.ranks import RankState
 
 EARLY_SECONDS = 10.0
+LEAST = 1024 * 1024
+"""Bytes that connections of a host have to have moved."""
 PAUSE_SECONDS = 5.0
 """Before the hosts are probed again for a restart, where one of them did not answer."""
 
@@ -47,23 +51,32 @@ def launch(
     prober: Prober = probe,
     early: float = EARLY_SECONDS,
     standby: MpirunProcess | None = None,
+    record: JobRecord | None = None,
 ) -> Outcome:
     """Run a job to its end.
 
     ``environ``: the caller's environment. ``stdin``: a descriptor that rank 0 may read. ``payload``: the
     pickled call of ``ringleader.run``. ``early``: seconds after which a rank that ended with 0 while others
-    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here. While
-    it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served here (in the main thread). Raises RequestError,
-    ProbeError, RefusedError, and StoppedError for a signal, before anything runs, and LaunchError where the
-    MPI started nothing, or something else than the plan.
+    run is worth a warning. ``standby``: mpirun's supervisor, where it was started already; closed here.
+    ``record``: what the run is recorded in. While it runs, SIGINT, SIGTERM, SIGHUP and SIGQUIT are served
+    here (in the main thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal,
+    before anything runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
     if job.elastic is not None:
         from ringleader.launch.elastic.launch_elastic import launch_elastic
 
         return launch_elastic(
-            job, environ=environ, listener=listener, stdin=stdin, payload=payload, standby=standby
+            job,
+            environ=environ,
+            listener=listener,
+            stdin=stdin,
+            payload=payload,
+            standby=standby,
+            record=record,
         )
-    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early)
+    if job.profile_dir is not None:
+        _make_trace_directory(Path(job.profile_dir))
+    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
             with contextlib.closing(standby or MpirunProcess()) as mpirun:
@@ -90,7 +103,9 @@ class _Starts:
         stdin: int | None,
         payload: bytes | None,
         early: float,
+        record: JobRecord | None,
     ) -> None:
+        self.record = record
         self.job, self.environ, self.listener, self.prober = job, environ, listener, prober
         self.stdin, self.payload, self.early = stdin, payload, early
         self.began = time.monotonic()
@@ -178,6 +193,8 @@ class _Starts:
         )
         self.restarts.append(restart)
         self.listener.warning(str(restart))
+        if self.record is not None:
+            self.record.happened("restart", f"all ranks, {restart.number} of {restart.most}", reason)
 
     def _supervised(self, prepared: Prepared, mpirun: MpirunProcess, caught: int | None) -> Supervisor:
         """Start mpirun and stay until all has ended; remove what is left, in any case."""
@@ -223,6 +240,7 @@ class _Starts:
                 stdin=self.stdin,
                 payload=self.payload,
                 open_files=allowed,
+                record=self.record,
             )
             supervisor = Supervisor(
                 prepared,
@@ -241,9 +259,13 @@ class _Starts:
     def _outcome(self, prepared: Prepared, run: Supervisor, ended: JobExit) -> Outcome:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
+        if self.job.profile_dir is not None:
+            _write_traces(Path(self.job.profile_dir), ranks, self.listener)
         proof = None
-        if any(state.traffic for state in ranks):
-            # Only now, as no job should start later for it.
+        told = [state.evidence for state in ranks if state.evidence is not None]
+        is_worth = len(ranks) > 1 and any(self.job.require or may_have_exchanged(words) for words in told)
+        if is_worth or any(state.traffic for state in ranks):
+            # Only now, as no job should start later for it, and one that exchanged nothing end later.
             from ringleader.launch.job_transport import judged_proof
 
             message = prepared.start_message(0, FreePorts(master=0, jax=0), reads=False)
@@ -267,6 +289,37 @@ class _Starts:
             stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
+
+
+def _make_trace_directory(directory: Path) -> None:
+    """Raises RequestError where traces cannot be written, or would be mixed with those of another job."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        earlier = next(directory.glob("rank-*.json.gz"), None)
+    except OSError as error:
+        what = f"cannot make {error.filename or directory}: {error.strerror or error}"
+        raise RequestError(what, where="--profile-dir") from None
+    if earlier is not None:
+        what, hint = f"{directory} has traces of another job", "name another directory, or remove them"
+        raise RequestError(what, where="--profile-dir", hint=hint)
+
+
+def _write_traces(directory: Path, ranks: Sequence[RankState], listener: Listener) -> None:
+    """Write the traces that the agents have sent."""
+    for state in ranks:
+        if state.result:
+            try:
+                Path(directory, f"rank-{state.rank}.json.gz").write_bytes(state.result)
+            except OSError as error:
+                what = f"the trace of rank {state.rank} cannot be written: {error.strerror or error}"
+                listener.warning(f"{error.filename or directory}: {what}")
+
+
+def may_have_exchanged(evidence: Mapping[str, Any]) -> bool:
+    """Say whether ranks of a host that reported nothing may have exchanged something worth a verdict."""
+    connections = evidence.get("connections", {})
+    pairs = sum(sent + received for _ours, _others, sent, received in connections.get("pairs", ()))
+    return bool(evidence.get("logs") or evidence.get("verbs") or connections.get("missing")) or pairs > LEAST
 
 
 def _job_directory(prepared: Prepared) -> job_directory.JobDirectory:

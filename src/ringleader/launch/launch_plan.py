@@ -149,6 +149,7 @@ class Prepared:
             "evidence": {
                 "counters": planned.local_rank == 0,
                 "patience": self.job.patience,
+                "sample_seconds": self.job.sample_seconds,
                 "logs": library_log_variables(self.plan, planned, self.mpi),
             },
         }

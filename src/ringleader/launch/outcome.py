@@ -140,7 +140,7 @@ class Outcome(JobExit):
     results: tuple[bytes | None, ...] = ()
     """What each rank of ``ringleader.run`` sent back, pickled; empty for commands."""
     proof: TransportProof | None = None
-    """Which wires carried the bytes that the ranks exchanged; ``None``: no rank reported any."""
+    """Which wires carried the bytes that the ranks exchanged; ``None``: nothing was gathered of them."""
     elastic: ElasticHistory | None = None
     """What an elastic job went through."""
     differences: tuple[dict[str, Any], ...] = ()
@@ -151,5 +151,7 @@ class Outcome(JobExit):
     """Ranks that the others waited for while they were slow."""
     rate: Sample | None = None
     """How fast it trained, where it reported samples or steps; who listened has measured it."""
+    profile: Mapping[str, Any] | None = None
+    """Where the steps of ``--profile`` went, as JSON values; who listened has read the traces."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)
     """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.measurements.elastic import ElasticRun
+from ringleader.measurements.job import JobRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.scaling import Run
 
-AnyRun = Run | PointToPointRun | CollectiveRun | TrainingRun | ElasticRun
-_CLASSES: tuple[type[AnyRun], ...] = (Run, PointToPointRun, CollectiveRun, TrainingRun, ElasticRun)
+AnyRun = Run | PointToPointRun | CollectiveRun | TrainingRun | JobRun
+_CLASSES: tuple[type[AnyRun], ...] = (Run, PointToPointRun, CollectiveRun, TrainingRun, JobRun)
 KINDS = {one.kind: one for one in _CLASSES}

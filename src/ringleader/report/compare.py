@@ -179,17 +179,18 @@ def _headline(after: str, before: str, matches: Sequence[Match]) -> str:
     return f"{after} against {before}: {', '.join(parts)}{tail}."
 
 
-def _value(match: Match, spread: Spread) -> str:
-    if match.unit == "s":
-        return seconds(spread.median)
-    return byte_rate(spread.median) if match.unit == "bytes/s" else thousands(spread.median)
+def value_text(unit: str, value: float) -> str:
+    """Return a number of a run in its unit."""
+    if unit == "s":
+        return seconds(value)
+    return byte_rate(value) if unit == "bytes/s" else thousands(value)
 
 
-def _between(match: Match) -> str:
-    if match.low is None:
+def ratio_text(low: float | None, high: float | None) -> str:
+    """Return the interval of a ratio."""
+    if low is None:
         return NONE
-    high = "∞" if match.high is None else "> 100" if match.high > 100 else f"{match.high:.3f}"
-    return f"{match.low:.3f}–{high}"
+    return f"{low:.3f}–" + ("∞" if high is None else "> 100" if high > 100 else f"{high:.3f}")
 
 
 def shown_matches(result: Comparison) -> list[Match]:
@@ -207,10 +208,10 @@ def table(result: Comparison) -> Table:
     rows = tuple(
         (
             match.name.replace("x", "×") if result.kind == "scaling" else match.name,
-            _value(match, match.before),
-            _value(match, match.after),
+            value_text(match.unit, match.before.median),
+            value_text(match.unit, match.after.median),
             f"{match.ratio:.3f}",
-            _between(match),
+            ratio_text(match.low, match.high),
             match.verdict,
         )
         for match in shown_matches(result)

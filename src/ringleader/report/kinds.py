@@ -10,7 +10,16 @@ from typing import Any, NamedTuple
 
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
-from ringleader.report import collective, elastic, pair_map, pairs, scaling, scaling_plots, training
+from ringleader.report import (
+    collective,
+    job,
+    job_plots,
+    pair_map,
+    pairs,
+    scaling,
+    scaling_plots,
+    training,
+)
 from ringleader.report.drawing import Plot, plot_style
 from ringleader.report.summary import Summary
 
@@ -28,7 +37,7 @@ KINDS = {
     "collective": KindOfRun(collective.summary, collective.document, collective.plots),
     "point-to-point": KindOfRun(pairs.summary, pairs.document, pair_map.plots),
     "training": KindOfRun(training.summary, training.document, training.plots),
-    "elastic": KindOfRun(elastic.summary, elastic.document, lambda run: ()),  # its table is the timeline
+    "job": KindOfRun(job.summary, job.document, job_plots.plots),
 }
 
 

@@ -1,4 +1,4 @@
-"""Runs as one HTML page that needs nothing else: no network, no script. `page_server` shows it as it changes.
+"""Runs as one HTML page that needs nothing else; its script sorts tables. `page_server` serves it, live.
 
 Needs jinja2 and matplotlib: the extra ``ringleader[report]``.
 """
@@ -17,8 +17,10 @@ from ringleader.fabric.topology.drawing import machine_drawing
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report.compare import Comparison, differences, differences_table, notes, table
+from ringleader.report.drawing import plot_style
 from ringleader.report.kinds import plots, summary
 from ringleader.report.regression_guard import Guard
+from ringleader.report.trend import trend_plots, trend_tables
 
 
 @contextmanager
@@ -86,11 +88,16 @@ def render(
         said = [] if guard is None else [guard.headline, *guard.failures, *guard.warnings]
         compared = {"result": comparison, "table": table(comparison), "notes": said + notes(comparison)}
     found = differences(runs) if several else []
+    trend: dict[str, Any] = {"tables": trend_tables(runs) if several else [], "plots": []}
+    if trend["tables"]:
+        with _extra(), plot_style():
+            trend["plots"] = list(trend_plots(runs))
     return _rendered(
         "runs.html",
         articles=articles,
         title=title,
         compared=compared,
+        trend=trend,
         differs=next(iter(differences_table("what", [run.name for run in runs], found)), None),
         faults=faults,
         follow=follow,

@@ -1,9 +1,9 @@
 """A few pages at a loopback address, made anew when what they show has changed.
 
 Only GET, only the paths that ``Pages`` knows, only requests whose Host is a name of this machine's loopback:
-a page of another site, whose name was made to lead here (DNS rebinding), reads nothing. A page carries a
-script of a few lines that asks for its version once a second and loads the page again where that is another
-one (``templates/base.html``); the Content-Security-Policy allows that script by its nonce and nothing else.
+a page of another site, whose name was made to lead here (DNS rebinding), reads nothing. The script of a page
+asks for its version once a second and loads the page again where that is another one
+(``templates/base.html``); the Content-Security-Policy allows that script by its nonce and nothing else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,6 +36,8 @@ class Source:
     """Cheap; another text once the page would be another one."""
     page: Callable[[Mapping[str, object]], str]
     """Return the page, given what its script is made of."""
+    rest: float = 0.0
+    """For how many times what making it took the page stays as it is: what it shows changes all the time."""
 
 
 Pages = Callable[[str], Source | None]
@@ -54,6 +57,8 @@ class PageServer(ThreadingHTTPServer):
         self._tell = tell
         self._lock = threading.Lock()  # matplotlib's settings are global
         self._made: dict[str, tuple[str, str, str]] = {}
+        self._rests: dict[str, float] = {}
+        """Path → until when (``time.monotonic``) its page stays as it is."""
 
     @property
     def port(self) -> int:
@@ -67,8 +72,9 @@ class PageServer(ThreadingHTTPServer):
     def page(self, path: str, source: Source) -> tuple[str, str]:
         """Return (page, nonce of its script); made once for each version."""
         with self._lock:
-            version = source.version()
+            version = self._version(path, source)
             if path not in self._made or self._made[path][0] != version:
+                began = time.monotonic()
                 nonce = secrets.token_urlsafe(16)
                 follow = {
                     "nonce": nonce,
@@ -77,8 +83,20 @@ class PageServer(ThreadingHTTPServer):
                     "milliseconds": int(1000 * POLL_SECONDS),
                 }
                 self._made[path] = (version, source.page(follow), nonce)
+                now = time.monotonic()
+                self._rests[path] = now + (now - began) * source.rest
             _version, page, nonce = self._made[path]
             return page, nonce
+
+    def version(self, path: str, source: Source) -> str:
+        """Return the version of the page that a request would get now."""
+        with self._lock:
+            return self._version(path, source)
+
+    def _version(self, path: str, source: Source) -> str:
+        if source.rest and time.monotonic() < self._rests.get(path, 0.0):
+            return self._made[path][0]
+        return source.version()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Tell what went wrong in one line; nothing of a browser that closed its connection."""
@@ -104,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         if source is None:
             return self._answer(HTTPStatus.NOT_FOUND, "there is no such page\n")
         if query == VERSION:
-            return self._answer(HTTPStatus.OK, source.version())
+            return self._answer(HTTPStatus.OK, self.server.version(path, source))
         try:
             page, nonce = self.server.page(path, source)
         except Exception as error:  # one run that cannot be drawn takes nothing from the others' pages

@@ -7,7 +7,7 @@ fixed steps: so pairs that are alike look alike, and a slow one stands out, howe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ringleader.fabric.byte_size import byte_size
@@ -121,7 +121,7 @@ def _map(
     parts = [speed(t) / best[sort_of(run, t)] for t in there]
     for step, color in enumerate(HEAT):
         alike = [t for t, part in zip(there, parts, strict=True) if heat_step(part) == step]
-        _fields(axes, alike, color, count)
+        draw_fields(axes, [(t.source, t.target) for t in alike], color, gap=0.03 if count <= 32 else 0.0)
     room = 72 * (WIDTH - left) / count  # points for each field
     if room >= NUMBER_ROOM:
         for t, part, text in zip(there, parts, texts, strict=True):
@@ -134,19 +134,19 @@ def _map(
               linestyle="none", marker="x", color=INK,
               markersize=max(2.5, min(9, 120 / count)))  # fmt: skip
     _name_places(axes, names, font)
-    _scale(chart)
+    bounds = ["", *map(percent, EDGES)]
+    draw_scale(chart, [f"< {bounds[1]}", *(f"≥ {bound}" for bound in bounds[1:])])
     below = sum(part < EDGES[2] for part in parts)
     return chart, f"{below or 'all'} {'below' if below else 'above'} {percent(EDGES[2])} of the best"
 
 
-def _fields(axes: Any, transfers: Sequence[Transfer], color: str, count: int) -> None:
-    """Draw all fields of one color as one path; of very many, neighbors become one rectangle."""
+def draw_fields(axes: Any, fields: Iterable[tuple[int, int]], color: str, gap: float = 0.0) -> None:
+    """Draw all fields (row, column) of a color as one path; without a gap neighbors become one rectangle."""
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    gap = 0.03 if count <= 32 else 0.0
     rows: list[tuple[int, int, int]] = []  # row, first column, last column
-    for row, column in sorted((t.source, t.target) for t in transfers):
+    for row, column in sorted(fields):
         if gap == 0.0 and rows and rows[-1][0] == row and rows[-1][2] == column - 1:
             rows[-1] = (row, rows[-1][1], column)
         else:
@@ -190,19 +190,13 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}" for name in kept]
 
 
-def _scale(chart: Chart) -> None:
-    """Say above the map what each color means."""
+def draw_scale(chart: Chart, labels: Sequence[str]) -> None:
+    """Say above the map what each color means, from slow to fast."""
     from matplotlib.patches import Patch
 
-    bounds = ("", *(percent(edge) for edge in EDGES))
+    both = list(zip(HEAT, labels, strict=True))
     handles = [
-        Patch(
-            facecolor=HEAT[step],
-            edgecolor=MUTED,
-            linewidth=0.4,
-            label=f"≥ {bounds[step]}" if step else f"< {bounds[1]}",
-        )
-        for step in reversed(range(len(EDGES) + 1))
+        Patch(facecolor=color, edgecolor=MUTED, linewidth=0.4, label=label) for color, label in both[::-1]
     ]
     chart.legend(handles=handles)
 

@@ -182,4 +182,4 @@ def _judged(proof: TransportProof) -> Iterator[tuple[str, ...]]:
 def _wires(wires: WireShares) -> str:
     if not wires.shares:
         return wires.unjudged or NONE
-    return f"{shares_text(wires.shares)} of {byte_size(wires.exchanged)}"
+    return shares_text(wires.shares) + (f" of {byte_size(wires.exchanged)}" if wires.exchanged else "")

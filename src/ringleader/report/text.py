@@ -14,6 +14,7 @@ from ringleader.report.compare import table as compared_table
 from ringleader.report.kinds import document, summary
 from ringleader.report.regression_guard import Guard
 from ringleader.report.summary import AGAIN, Summary, Table
+from ringleader.report.trend import trend_tables, trends
 
 FORMATS = ("table", "markdown", "json")
 
@@ -23,18 +24,25 @@ def runs_text(runs: Sequence[AnyRun], form: str = "table") -> str:
     if form == "json":
         documents = [document(run) for run in runs]
         found = [{"field": name, "values": list(texts)} for name, texts in differences(runs)]
-        whole = documents[0] if len(runs) == 1 else {"runs": documents, "differences": found}
+        several_runs = {
+            "runs": documents,
+            "differences": found,
+            "trends": [asdict(one) for one in trends(runs)],
+        }
+        whole = documents[0] if len(runs) == 1 else several_runs
         return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     several = differences(runs) if len(runs) > 1 else []
     different = differences_table("what differs", [run.name for run in runs], several)
+    different = [*trend_tables(runs), *different] if len(runs) > 1 else different
     if form == "markdown":
         sections = [_section(summary(run)) for run in runs]
-        return "\n".join([*sections, *(f"## What differs\n\n{_drawn(one, 'pipe')}\n" for one in different)])
+        return "\n".join([*sections, *(f"## {one.title}\n\n{_drawn(one, 'pipe')}\n" for one in different)])
     texts = [_terminal(summary(run)) for run in runs]
     if len(runs) == 1:
         return texts[0]
     parts = [f"{run.name}\n{'=' * len(run.name)}\n\n{text}" for run, text in zip(runs, texts, strict=True)]
-    return "\n".join([*parts, *(f"{_drawn(one, 'simple')}\n" for one in different)])
+    titles = {"trend": "Trend\n\n"}
+    return "\n".join([*parts, *(f"{titles.get(one.key, '')}{_drawn(one, 'simple')}\n" for one in different)])
 
 
 def _tables(said: Summary, style: str, heading: str) -> list[str]:

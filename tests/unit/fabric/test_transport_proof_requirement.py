@@ -141,7 +141,8 @@ GDR_LINE = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
         ("tcp", {"ib0": 257, "ib": 262}, {"mpi": between(256)}, []),
         ("rdma", {"eth0": 1}, {"mpi": between(256)}, ["not shown: 100% went by an unknown wire"]),
         ("rdma", IB, {"mpi": between(0.5)}, ["not shown: it exchanged 512 KiB"]),
-        ("rdma", IB, {"counted": 0}, ["not shown: its ranks have not reported"]),
+        ("rdma", {"eth0": 70}, {"counted": 0, "connections": {"eth0": 64}}, ["TCP 100% instead of rdma"]),
+        ("tcp", {"eth0": 70}, {"counted": 0, "connections": {"eth0": 64}}, []),
         ("rdma", {"ib": 128, "eth0": 128}, {"mpi": between(256)}, ["TCP 50% instead of rdma"]),
         ("gdr", IB, {"nccl": between(256), "gpus": 2, "nccl_log": [GDR_LINE]}, []),
         ("gdr", IB, {"mpi": between(256), "gpus": 2}, ["GPUDirect RDMA is not shown"]),
@@ -153,7 +154,12 @@ GDR_LINE = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
         ),
         ("shm", IB, {"mpi": between(256), "shared": 100}, []),
         ("shm", {"lo": 100}, {"mpi": local(100)}, ["TCP 100% instead of shm"]),
-        ("rdma,shm", {"lo": 100, "eth0": 9}, {"counted": 0}, ["rdma,shm to other hosts", "within the host"]),
+        (
+            "rdma,shm",
+            {"lo": 100, "eth0": 9},
+            {"counted": 0},
+            ["to other hosts is not shown", "within"],
+        ),
     ],
 )
 def test_verdict_at_the_end(

@@ -78,7 +78,8 @@ def test_nccl(lines: list[str], shares: dict[Wire, float]) -> None:
     [
         ({"ranks": 1}, "one rank: nothing"),
         ({"ranks": 1, "gpus": 1}, "one rank on one GPU"),
-        ({"counted": 0}, "have not reported"),
+        ({"counted": 0}, "TCP connections could not be read (nothing was reported of them)"),
+        ({"counted": 0, "connections": {"lo": 0.5}}, "moved 512 KiB, and no log says what else"),
         ({"shared": 0.1}, "102 KiB within the host, which is too little"),
         ({"mpi": local(0.9), "gloo": local(0.9)}, "too little"),
         ({}, "nothing within the host"),

@@ -8,12 +8,14 @@ from typing import Any
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,
+    Exchanged,
     HostEvidence,
     LibraryTraffic,
     LogLines,
     MpiTransport,
     NetDeviceCounters,
     PortCounters,
+    TcpConnections,
 )
 
 MIB = 1 << 20
@@ -57,13 +59,17 @@ def host(
     transport: Mapping[str, Any] | None = None,
     gpus: int = 0,
     state: str = "ACTIVE",
+    connections: Mapping[str, float] | None = None,
+    verbs: Sequence[str] = (),
+    shared_with_others: bool = True,
     **libraries: LibraryTraffic,
 ) -> HostEvidence:
     """Return a host whose ports and interfaces moved this many MiB, half in each direction (``lo``: each
     way).
 
     ``moved`` has names of ``PORTS`` and of interfaces; text instead of a number stands there unreadably.
-    ``None``: no counters were read.
+    ``None``: no counters were read. ``connections``: the same of TCP connections, by interface; those on
+    ``lo`` are within the host.
     """
     traffic = EngineTraffic(
         shared_memory=int(shared * MIB),
@@ -81,7 +87,16 @@ def host(
         nccl=(LogLines(rank=0, lines=tuple(prefix + line for line in nccl_log)),) if nccl_log else (),
         ucx=(LogLines(rank=0, lines=tuple(ucx_log)),) if ucx_log else (),
         mpi=MpiTransport(**(transport or {})),
+        connections=None if connections is None else tuple(map(_connection, connections.items())),
+        verbs=tuple(verbs),
+        shared_with_others=shared_with_others,
     )
+
+
+def _connection(one: tuple[str, float]) -> TcpConnections:
+    name, half = one[0], int(one[1] * MIB / (1 if one[0] == "lo" else 2))
+    peer = "n1" if name == "lo" else "n2"
+    return TcpConnections(peer=peer, interface=name, moved=Exchanged(sent=half, received=half))
 
 
 def _snapshot(moved: Mapping[str, float | str], state: str = "ACTIVE") -> CounterSnapshot:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from ringleader.agents.training_progress import cpu_model
 from ringleader.agents.usable_cores import usable_cpus
 from ringleader.bench import run_file
 from ringleader.bench.scale.measurement import ScaleRequest
 from ringleader.bench.scale.sizes import host_words, hosts_for
+from ringleader.cli.kept_words import kept_words, set_values, words_of
 from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
 from ringleader.cli.run.command import check_ssh_files, read_job
 from ringleader.cli.scale.options import ScaleOptions, make_request, threads_for
@@ -25,7 +25,6 @@ from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word,
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.option_fields import parts
 from ringleader.plan.job import Host, Job
-from ringleader.render.rank_environment import is_secret
 from ringleader.scaling import Context, Request, Run
 
 if TYPE_CHECKING:
@@ -43,39 +42,6 @@ _MAY_DIFFER = _OF_THIS_CALL | _NAMES_HOSTS | set(_HOW.split())
 """Options that may be given anew: they change nothing that is measured, or `changed_request` compares."""
 
 
-def kept_words(ctx: click.Context) -> tuple[str, ...]:
-    """Return the options of this call as words, wherever they were set, without values that sound secret."""
-    return _words(ctx, _set_values(ctx))
-
-
-def _set_values(ctx: click.Context) -> dict[str, Any]:
-    """Return the values that were set, of options that are kept with the run."""
-    found = {}
-    for name, value in ctx.params.items():
-        is_default = ctx.get_parameter_source(name) in (ParameterSource.DEFAULT, None)
-        if name not in _OF_THIS_CALL and not is_default and value is not False and value not in (None, ()):
-            found[name] = value
-    return found
-
-
-def _words(ctx: click.Context, values: Mapping[str, Any]) -> tuple[str, ...]:
-    words: list[str] = []
-    for parameter in ctx.command.params:
-        name, value = parameter.name or "", values.get(parameter.name or "")
-        for one in () if value is None else value if isinstance(value, tuple) else (value,):
-            words += _option(spelling(parameter), one, name)
-    return tuple(words)
-
-
-def _option(option: str, value: object, name: str) -> list[str]:
-    if value is True:
-        return [option]
-    text = f"{value:.12g}" if isinstance(value, float) else str(value)
-    if name == "x" and is_secret(text.partition("=")[0]):
-        text = text.partition("=")[0]
-    return [f"{option}={text}"] if option.startswith("--") else [option, text]
-
-
 def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tuple[str, ...]]:
     """Return the stored options with those of this call over them, and the words to be kept from now on.
 
@@ -91,7 +57,7 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
         faults.append(Fault(where="--resume and --replace", what="contradict each other", hint=hint))
     if faults:
         raise RequestError((*wrong, *faults))
-    values = _set_values(kept)
+    values = set_values(kept, _OF_THIS_CALL)
     if now.keys() & _NAMES_HOSTS:
         values = {name: value for name, value in values.items() if name not in _NAMES_HOSTS}
     values |= {name: ctx.params[name] for name in now if name not in _OF_THIS_CALL | {"x"}}
@@ -105,7 +71,7 @@ def resumed_options(ctx: click.Context, stored: Run) -> tuple[ScaleOptions, tupl
     merged["command"] = ctx.params["command"] or stored.context.command
     if "repeats" not in now:
         merged["repeats"] = stored.repeats
-    return options_of(ScaleOptions, merged, faults=wrong), _words(ctx, values)
+    return options_of(ScaleOptions, merged, faults=wrong), words_of(ctx, values)
 
 
 def _disagreeing(
@@ -162,7 +128,7 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
         own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
         if wrong := misplaced_options(context, options.hosts.on, own):
             raise RequestError((*faults_of_words(context), *wrong))
-        return _session(options, kept_words(context), line)
+        return _session(options, kept_words(context, _OF_THIS_CALL), line)
     directory = _resumed_directory(options)
     stored = run_file.read(directory)
     if not options.dry_run and not os.access(directory, os.W_OK):
@@ -172,6 +138,27 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     lab, same_hosts = options.hosts.wants_lab, not session.in_allocation
     refuse(changed_request(stored, session.asked, lab=lab, same_hosts=same_hosts))
     return session
+
+
+def request_in_slurm(options: ScaleOptions) -> Job:
+    """Return the job that is measured in Slurm, checked as far as that can be done without its nodes.
+
+    RequestError with every fault.
+    """
+    context, batch = click.get_current_context(), options.slurm
+    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+    refuse((*faults_of_words(context), *misplaced_options(context, options.hosts.on, own)))
+    job, _ = read_job(options.job, options.ranks, options.hosts, environ=os.environ)
+    if options.resume is not None:
+        return job  # the run says what else there must be
+    if batch.nodes is None:
+        hint = "the number of the largest size: --nodes 4 --ntasks-per-node 2, or --gpus 8"
+        refuse((*job.faults, Fault(where="--nodes", what="is needed: sizes are made of nodes", hint=hint)))
+    slots = batch.ntasks_per_node or batch.gpus or 1
+    count = int((batch.nodes or "1").partition("-")[0])
+    hosts = tuple(Host(name=f"node-{number}", slots=slots) for number in range(count))
+    make_request(options, replace(job, hosts=hosts), Request(), cores=1)
+    return job
 
 
 def _session(

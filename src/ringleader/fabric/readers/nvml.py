@@ -1,7 +1,7 @@
 """What only NVIDIA's management library knows of GPUs: memory, errors, throttling, NVLink, P2P.
 
 libnvidia-ml.so.1 comes with the driver; it is loaded only where there is one. Each question may fail alone
-(older drivers, virtual GPUs, missing rights): its answer is then ``None``.
+(older drivers, virtual GPUs, missing rights): its answer is then ``None``. Of load: `agents.gpu_samples`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ringleader.agents.gpu_samples import (
+    LIBRARY,
+    SM_CLOCK,
+    SUCCESS,
+    Memory,
+    NvmlSession,
+    nvml_error,
+    thousandth,
+)
 from ringleader.fabric.facts import Gpu
 
-LIBRARY = "libnvidia-ml.so.1"
-SUCCESS = 0
 MOST_NVLINKS = 18
 P2P_READ = 0
 P2P_STATES = (
@@ -31,8 +38,6 @@ P2P_STATES = (
 FABRIC_STATES = {1: "not running", 2: "starting", 3: "running"}
 """nvmlGpuFabricState: not started, in progress, completed."""
 UNCORRECTED, VOLATILE = 1, 0
-SM_CLOCK = 1
-"""nvmlClockType_t."""
 
 
 class PciInfo(ctypes.Structure):
@@ -47,12 +52,6 @@ class PciInfo(ctypes.Structure):
         ("pci_subsystem_id", ctypes.c_uint),
         ("bus_id", ctypes.c_char * 32),
     )
-
-
-class Memory(ctypes.Structure):
-    """nvmlMemory_t and nvmlBAR1Memory_t, which begin with the total and are of the same size."""
-
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
 class FabricInfo(ctypes.Structure):
@@ -94,49 +93,14 @@ def read(gpus: Sequence[Gpu], library: Any = None) -> Nvml:
     except AttributeError:
         return Nvml(state=f"{LIBRARY} has no nvmlInit_v2", gpus=tuple(gpus))
     if result != SUCCESS:
-        return Nvml(state=_error(library, result), gpus=tuple(gpus))
+        return Nvml(state=nvml_error(library, result), gpus=tuple(gpus))
     try:
-        return _read(_Session(library), gpus)
+        return _read(NvmlSession(library), gpus)
     finally:
         library.nvmlShutdown()
 
 
-def _error(library: Any, result: int) -> str:
-    try:
-        library.nvmlErrorString.restype = ctypes.c_char_p
-        return str((library.nvmlErrorString(result) or b"").decode("utf-8", "replace")) or f"error {result}"
-    except AttributeError:
-        return f"error {result}"
-
-
-class _Session:
-    """Questions to the library; each gives ``None`` where it has no answer."""
-
-    def __init__(self, library: Any) -> None:
-        self._library = library
-
-    def ask(self, names: str, *arguments: Any) -> bool:
-        """Whether one of the functions (by alternatives, newest first) answered into its arguments."""
-        for name in names.split("|"):
-            try:
-                function = getattr(self._library, name)
-            except AttributeError:
-                continue
-            if function(*arguments) == SUCCESS:
-                return True
-        return False
-
-    def number(self, names: str, *arguments: Any, kind: Any = ctypes.c_uint) -> int | None:
-        answer = kind()
-        return int(answer.value) if self.ask(names, *arguments, ctypes.byref(answer)) else None
-
-    def text(self, name: str, *arguments: Any) -> str:
-        buffer = ctypes.create_string_buffer(96)
-        found = self.ask(name, *arguments, buffer, ctypes.c_uint(len(buffer)))
-        return buffer.value.decode("utf-8", "replace") if found else ""
-
-
-def _read(session: _Session, gpus: Sequence[Gpu]) -> Nvml:
+def _read(session: NvmlSession, gpus: Sequence[Gpu]) -> Nvml:
     handles = []
     for index in range(session.number("nvmlDeviceGetCount_v2") or 0):
         handle = ctypes.c_void_p()
@@ -159,7 +123,7 @@ def _read(session: _Session, gpus: Sequence[Gpu]) -> Nvml:
     )
 
 
-def _gpu(session: _Session, index: int, handle: Any, known: dict[str, Gpu]) -> Gpu:
+def _gpu(session: NvmlSession, index: int, handle: Any, known: dict[str, Gpu]) -> Gpu:
     pci = PciInfo()
     address = ""
     if session.ask("nvmlDeviceGetPciInfo_v3|nvmlDeviceGetPciInfo_v2", handle, ctypes.byref(pci)):
@@ -191,8 +155,8 @@ def _gpu(session: _Session, index: int, handle: Any, known: dict[str, Gpu]) -> G
         ),
         remap_pending=rows[2],
         remap_failed=rows[3],
-        power_limit=_thousandth(session.number("nvmlDeviceGetEnforcedPowerLimit", handle)),
-        power_limit_default=_thousandth(session.number("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
+        power_limit=thousandth(session.number("nvmlDeviceGetEnforcedPowerLimit", handle)),
+        power_limit_default=thousandth(session.number("nvmlDeviceGetPowerManagementDefaultLimit", handle)),
         clock_limit=session.number("nvmlDeviceGetApplicationsClock", handle, ctypes.c_int(SM_CLOCK)),
         clock_limit_default=session.number(
             "nvmlDeviceGetDefaultApplicationsClock", handle, ctypes.c_int(SM_CLOCK)
@@ -204,24 +168,20 @@ def _gpu(session: _Session, index: int, handle: Any, known: dict[str, Gpu]) -> G
     )
 
 
-def _remapped_rows(session: _Session, handle: Any) -> list[bool | None]:
+def _remapped_rows(session: NvmlSession, handle: Any) -> list[bool | None]:
     """Return whether rows are remapped for corrected or uncorrected errors, are pending, have failed."""
     answers = [ctypes.c_uint() for _ in range(4)]
     asked = session.ask("nvmlDeviceGetRemappedRows", handle, *(ctypes.byref(one) for one in answers))
     return [bool(one.value) if asked else None for one in answers]
 
 
-def _mig(session: _Session, handle: Any) -> bool | None:
+def _mig(session: NvmlSession, handle: Any) -> bool | None:
     current, pending = ctypes.c_uint(), ctypes.c_uint()
     asked = session.ask("nvmlDeviceGetMigMode", handle, ctypes.byref(current), ctypes.byref(pending))
     return bool(current.value) if asked else None
 
 
-def _thousandth(milliwatts: int | None) -> float | None:
-    return None if milliwatts is None else milliwatts / 1000
-
-
-def _nvlinks(session: _Session, handle: Any) -> list[bool]:
+def _nvlinks(session: NvmlSession, handle: Any) -> list[bool]:
     """Return for each link that the GPU has whether it is up."""
     states = (
         session.number("nvmlDeviceGetNvLinkState", handle, ctypes.c_uint(link))
@@ -230,7 +190,7 @@ def _nvlinks(session: _Session, handle: Any) -> list[bool]:
     return [bool(one) for one in states if one is not None]
 
 
-def _p2p(session: _Session, handle: Any, others: dict[int, Any]) -> dict[int, str]:
+def _p2p(session: NvmlSession, handle: Any, others: dict[int, Any]) -> dict[int, str]:
     found = {}
     for index, other in others.items():
         state = session.number("nvmlDeviceGetP2PStatus", handle, other, ctypes.c_int(P2P_READ))
@@ -239,7 +199,7 @@ def _p2p(session: _Session, handle: Any, others: dict[int, Any]) -> dict[int, st
     return found
 
 
-def _fabric(session: _Session, handles: list[Any]) -> str:
+def _fabric(session: NvmlSession, handles: list[Any]) -> str:
     """Return the worst state of all GPUs."""
     states = []
     for handle in handles:

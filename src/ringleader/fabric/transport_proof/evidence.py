@@ -129,6 +129,18 @@ class EngineTraffic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TcpConnections:
+    """TCP connections between two addresses of the job's hosts, by this user's processes."""
+
+    peer: str
+    """The other host; this one itself: within the host."""
+    interface: str = ""
+    """That of the address on this side; empty: unknown."""
+    moved: Exchanged = Exchanged()
+    """Payload while the job ran, as the kernel counted it (``tcp_info``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogLines:
     """What one rank's communication library wrote about its transports."""
 
@@ -174,6 +186,12 @@ class HostEvidence:
     """Why something was not gathered, a sentence without a full stop; empty: nothing is known to lack."""
     traffic: EngineTraffic | None = None
     """``None``: the ranks told nothing (they do not use our engine, or were killed)."""
+    connections: tuple[TcpConnections, ...] | None = None
+    """``None``: they could not be read."""
+    connections_missing: str = ""
+    """Why some of them are missing; empty: all were counted."""
+    verbs: tuple[str, ...] = ()
+    """RDMA devices that its ranks' processes had open: ``mlx5_0``."""
     nccl: tuple[LogLines, ...] = ()
     ucx: tuple[LogLines, ...] = ()
     mpi: MpiTransport = MpiTransport()

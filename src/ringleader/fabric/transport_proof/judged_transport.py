@@ -16,6 +16,7 @@ from ringleader.fabric.transport_proof.proof import (
 )
 from ringleader.fabric.transport_proof.wires_between import wires_between
 from ringleader.fabric.transport_proof.wires_within import wires_within
+from ringleader.fabric.transport_proof.wires_without_engine import carried_between, exchanged_with
 from ringleader.fabric.wires import WIRE_WORDS, Wire, names_words, part_words
 
 LEAST_LOCAL = 8 * MIB
@@ -38,7 +39,8 @@ def judged_transport(evidence: Sequence[HostEvidence]) -> TransportProof:
 def _host(host: HostEvidence, *, only: bool) -> HostProof:
     moved = bytes_moved(host)
     within = wires_within(host, moved, only_host=only)
-    between = WireShares(unjudged="the job has one host") if only else wires_between(host, moved)
+    judge = carried_between if host.traffic is None else wires_between
+    between = WireShares(unjudged="the job has one host") if only else judge(host, moved)
     return HostProof(
         host=host.host,
         ranks=host.ranks,
@@ -70,7 +72,8 @@ def _pairs(evidence: Sequence[HostEvidence], hosts: Sequence[HostProof]) -> Iter
     for gathered, proof in zip(evidence, hosts, strict=True):
         shares = proof.between.shares
         wire = next(iter(shares)) if len(shares) == 1 else Wire.UNKNOWN
-        for peer, exchanged in gathered.traffic.peers.items() if gathered.traffic is not None else ():
+        peers = exchanged_with(gathered) if gathered.traffic is None else gathered.traffic.peers
+        for peer, exchanged in peers.items():
             yield PairProof(host=gathered.host, peer=peer, exchanged=exchanged, wire=wire)
 
 

@@ -35,6 +35,8 @@ class WireShares:
     """Evidence that says otherwise."""
     by_log_only: bool = False
     """No counter shows it: a library's log or settings say so."""
+    by_connections: bool = False
+    """The ranks reported nothing: ``exchanged`` is what their connections and the host's ports moved."""
 
     @property
     def main(self) -> Wire | None:
@@ -98,13 +100,16 @@ class TransportProof:
 def lines(proof: TransportProof) -> tuple[str, ...]:
     """Return what is worth saying at a job's end.
 
-    Of a job on several hosts what carried the bytes between them; of any job what is wrong. Of a healthy job
-    on one host, and of what was not judged, nothing.
+    Of a job on several hosts what carried the bytes between them; of any job what is wrong. On one host, what
+    carried those of ranks that do not use our engine. Of a healthy one with our engine, and of what was not
+    judged, nothing.
     """
     return tuple(line for host in proof.hosts for line in _host_lines(host))
 
 
 def _host_lines(host: HostProof) -> Iterator[str]:
+    if host.within.by_connections and host.within.shares and not host.between.shares:
+        yield f"{host.host}, between its ranks: {_text(host.within)}"
     if host.between.shares:
         gpudirect = {True: "; GPUDirect RDMA used", False: "; GPUDirect RDMA not used", None: ""}
         yield f"{host.host} to other hosts: {_text(host.between)}{gpudirect[host.gpudirect.used]}"
@@ -119,7 +124,9 @@ def _text(wires: WireShares) -> str:
         on = f" on {names_words(names)}" if names else ""
         parts.append(f"{WIRE_WORDS[wire]}{on} {part_words(part)}")
     least = "at least " if wires.exchanged_most > wires.exchanged else ""
-    carried = ", ".join(parts) + f" of {least}{byte_size(wires.exchanged)}"
+    carried = ", ".join(parts)
+    if wires.exchanged:
+        carried += f" of {least}{byte_size(wires.exchanged)}"
     if wires.by_log_only:
         carried += " (by logs, not by counters)"
     return "; ".join([carried, *wires.evidence])

@@ -1,14 +1,14 @@
-"""Which wire carried the bytes between one host and the others.
+"""Which wire carried the bytes between one host and the others, whose ranks use our engine.
 
 The engine knows how many bytes it handed over, the kernel how many each port and interface moved. What
 matches has carried them; libraries' logs only decide where counters leave it open. What nothing explains is
-``unknown``.
+``unknown``. Ranks of other programs are judged in ``wires_without_engine``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ringleader.fabric.byte_size import MIB, byte_size
@@ -52,12 +52,9 @@ class Exchange:
 
 
 def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
-    """Return what carried the bytes of a host from and to others."""
+    """Return what carried the bytes of a host from and to others, where its ranks reported some."""
     traffic = host.traffic
-    if traffic is None:
-        return WireShares(
-            unjudged="; ".join(["its ranks have not reported what they exchanged", *_seen(host, moved)])
-        )
+    assert traffic is not None
     least = sum(one.least for one in traffic.libraries.values())
     most = sum(one.most for one in traffic.libraries.values())
     if most < LEAST_JUDGED:
@@ -69,9 +66,7 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     found = _judged(exchange, moved, said)
     evidence = [*found.reasons, *(word.evidence for word in said.words if word.evidence)]
     if not complete:
-        evidence.append(
-            f"{len(host.ranks) - traffic.ranks_counted} of {len(host.ranks)} ranks reported nothing"
-        )
+        evidence.append(f"{len(host.ranks) - traffic.ranks_counted} of {len(host.ranks)} ranks told nothing")
     shares = dict(sorted(found.shares.items(), key=lambda one: -one[1]))
     return WireShares(
         exchanged=least,
@@ -82,14 +77,6 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
         contradictions=_contradictions(shares, said, found),
         by_log_only=found.by_log_only,
     )
-
-
-def _seen(host: HostEvidence, moved: BytesMoved) -> Iterator[str]:
-    """Yield what ports and interfaces moved, and what libraries say, with nothing to compare it to."""
-    for one in moved.carried:
-        if one.moved.total >= LEAST_JUDGED:
-            yield f"{one.name} moved {byte_size(one.moved.total)}"
-    yield from filter(None, (said_between(host, library).evidence for library in ("nccl", "mpi")))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from ringleader.fabric.transport_proof.bytes_moved import BytesMoved
 from ringleader.fabric.transport_proof.evidence import HostEvidence
 from ringleader.fabric.transport_proof.library_transport import said_within
 from ringleader.fabric.transport_proof.proof import WireShares
+from ringleader.fabric.transport_proof.wires_without_engine import carried_within
 from ringleader.fabric.wires import RDMA, Wire, names_words, too_little
 
 LEAST_JUDGED = MIB
@@ -39,7 +40,7 @@ def wires_within(host: HostEvidence, moved: BytesMoved, *, only_host: bool) -> W
         what = "one rank on one GPU" if host.gpus == 1 else "one rank"
         return WireShares(unjudged=f"{what}: nothing is exchanged within the host")
     if traffic is None:
-        return WireShares(unjudged="its ranks have not reported what they exchanged")
+        return carried_within(host, moved)
     parts: list[_Part] = []
     if traffic.shared_memory:
         text = f"{byte_size(traffic.shared_memory)} went through the engine's shared memory"
@@ -119,7 +120,7 @@ def _said(host: HostEvidence, library: str, nbytes: int, why: str = "") -> list[
     word = said_within(host, library)
     words = "; ".join(filter(None, [why, word.evidence]))
     if not word.shares:
-        text = words or f"nothing shows by which way {library.upper()} moved {byte_size(nbytes)}"
+        text = words or f"nothing tells by which way {library.upper()} moved {byte_size(nbytes)}"
         return [_Part(wire=Wire.UNKNOWN, nbytes=nbytes, evidence=text, by_log_only=True)]
     return [
         _Part(wire=wire, nbytes=part * nbytes, evidence=words, by_log_only=True)

@@ -115,7 +115,8 @@ class ElasticJob(Session[ElasticRank]):
             case {"do": "start_host", "host": host, "slots": slots}:
                 self.hosts.start(host, slots)
             case {"do": "end_host", "host": host}:
-                self.hosts.end(host)
+                result = self.state.result
+                self.hosts.end(host, unfinished=result is not None and result.exit_code != 0)
             case {"do": "exclude_host", "host": host}:
                 self._lose_ranks(host)
                 self._offers.exclude(host)
@@ -159,6 +160,11 @@ class ElasticJob(Session[ElasticRank]):
 
     def _event(self, event: Event) -> None:
         self.events.append(event)
+        if (record := self.channels.record) is not None and event.kind == "generation":
+            order = [self.ranks[one] for one in self.state.order if one in self.ranks]
+            record.started([rank.host.host.name for rank in order], event)
+        elif record is not None:
+            record.event(event)
         if event.kind == "generation" and event.generation == 1:
             self.listener.progress("")
         if text := line_of(event):
@@ -271,6 +277,8 @@ class ElasticJob(Session[ElasticRank]):
     def _host_says(self, host: str, words: dict[str, Any]) -> None:
         """Take what a host's agent says."""
         what = words["do"]
+        if what == "committed" and self.channels.record is not None:
+            self.channels.record.committed(int(words["number"]))
         if what in NEWS:
             self.take(**words | {"host": host})
         if what == "not_spawned":

@@ -33,6 +33,7 @@ from ringleader.plan.rank_placement import Plan, slots_of
 
 if TYPE_CHECKING:
     from ringleader.fabric.transport_proof.proof import TransportProof
+    from ringleader.launch.job_record import JobRecord
 
 OPEN_FILES = 1024
 """Files that the launcher may have open: a connection for each rank and host, some for each mpirun."""
@@ -46,6 +47,7 @@ def launch_elastic(
     stdin: int | None = None,
     payload: bytes | None = None,
     standby: MpirunProcess | None = None,
+    record: JobRecord | None = None,
 ) -> Outcome:
     """Run an elastic job to its end; arguments and errors are ``launch``'s."""
     began = time.monotonic()
@@ -62,7 +64,7 @@ def launch_elastic(
             source, hosts, cooldown=context.elastic.cooldown, period=context.elastic.discovery_seconds
         )
         stack.callback(offers.close)
-        run = _run(context, offers, stack, stdin=stdin, payload=payload, caught=caught)
+        run = _run(context, offers, stack, stdin=stdin, payload=payload, caught=caught, record=record)
     result, state = run.state.result, run.state
     if result is None or run.worlds.prepared is None:
         reason = result.reason if result is not None else "it ended for no reason that is known"
@@ -106,7 +108,7 @@ def launch_elastic(
 def _proof(run: ElasticJob, prepared: Prepared) -> TransportProof | None:
     """Judge what carried the job's bytes: all ranks that there were are those of one plan, host by host."""
     ranks = list(run.ranks.values())
-    if not any(rank.traffic for rank in ranks):
+    if not any(rank.traffic or rank.evidence for rank in ranks):
         return None
     from ringleader.launch.job_transport import judged_proof
 
@@ -203,6 +205,7 @@ def _run(
     stdin: int | None,
     payload: bytes | None,
     caught: int | None,
+    record: JobRecord | None,
 ) -> ElasticJob:
     """Run the session; whatever is left is removed, in any case."""
     job = context.job
@@ -230,6 +233,7 @@ def _run(
         stdin=stdin,
         payload=payload,
         open_files=allowed,
+        record=record,
     )
     run = ElasticJob(context, channels, offers)
     stack.callback(run.close)

@@ -148,6 +148,8 @@ class Supervisor(Session[RankState]):
             self.start_rank(state, message)
         self.started_at = self.clock()
         self.listener.progress("")
+        if self.channels.record is not None:
+            self.channels.record.started([state.host.host.name for state in self.ranks.values()])
 
     # --- stopping -----------------------------------------------------------------------------------------
 
@@ -221,6 +223,7 @@ class Supervisor(Session[RankState]):
         assert state.end is not None
         self._ended.append(state)
         if state.end.failed:
+            self.note("rank_failed", state.name, state.how_it_ended)
             self.stop_for(Cause(why=Why.RANK, at=state.end.at))
         elif state.end.stopped:
             self.stop_for(Cause(why=Why.MPI, at=state.end.at, text=f"{state.name}: {state.end.stopped}"))

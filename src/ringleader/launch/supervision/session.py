@@ -26,6 +26,7 @@ from ringleader.plan.rank_placement import listed
 
 if TYPE_CHECKING:
     from ringleader.launch.hang_verdict import Verdict
+    from ringleader.launch.job_record import JobRecord
     from ringleader.launch.stragglers import Straggler, Stragglers
 
 STACK_SECONDS = 5.0
@@ -59,6 +60,8 @@ class Channels:
     """The pickled call of ``ringleader.run``."""
     open_files: int = 0
     """The caller's soft limit, which ranks of this machine get back."""
+    record: JobRecord | None = None
+    """That of ``--report``."""
 
 
 class Session(Generic[Rank]):
@@ -249,8 +252,12 @@ class Session(Generic[Rank]):
             )
         except Exception as error:  # a fault of ours costs the verdict, never the job
             self.hang = Verdict(kind="none", text=f"no verdict: {type(error).__name__}: {error}")
+        names = {state.rank: state.name for state in states}
         if len(alive | failed) > 1 and (self.hang.accuses or not failed):
             self.listener.warning(str(self.hang))
+            self.note(
+                "hang", listed(names[rank] for rank in self.hang.ranks if rank in names), self.hang.text
+            )
         if failed:
             return
         for state in states:
@@ -262,9 +269,13 @@ class Session(Generic[Rank]):
                 )
             if state.unshown:
                 self.listener.warning(f"{state.name}: {state.unshown} more Pythons are not shown")
-        names = {state.rank: state.name for state in states}
         for found in groups(stacks):
             self.listener.warning(text_of(found, listed(names[stack.rank] for stack in found)))
+
+    def note(self, kind: str, who: str, why: str) -> None:
+        """Have an event in the record of the run, where there is one."""
+        if self.channels.record is not None:
+            self.channels.record.happened(kind, who, why)
 
     def slow_ranks(self) -> tuple[Straggler, ...]:
         """Return the ranks that were slow for long, by rank."""
@@ -341,7 +352,7 @@ class Session(Generic[Rank]):
         """It wrote to its report pipe."""
         report = words["report"]
         kind = report.get("kind")
-        if not isinstance(kind, str):
+        if not isinstance(kind, str) or kind == "host_sample":  # which agents alone send
             return
         if kind == "traffic":
             state.traffic = [*state.traffic, report][-MOST_LIVES:]
@@ -353,6 +364,8 @@ class Session(Generic[Rank]):
             return
         if kind in MOVES:
             self._moves(True)
+        if self.channels.record is not None:
+            self.channels.record.report(state, state.rank, report)
         if kind in ("step", "own"):
             self._watch_stragglers(state, report)
             if kind == "own":
@@ -369,10 +382,20 @@ class Session(Generic[Rank]):
         names = {state.rank: state.name for state in self.running()}
         for found in self.stragglers.add(state.rank, report, self.clock(), len(names)):
             self.listener.warning(found.text(names[found.rank]))
+            self.note("slow_rank", names[found.rank], found.text(names[found.rank]))
 
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""
         state.evidence = words
+
+    def on_host_sample(self, state: Rank, words: dict[str, Any]) -> None:
+        """Its agent has read what the interfaces and RDMA ports of its host have carried by now."""
+        names = ("at", "interfaces", "ports", "gpus", "fault")
+        sample = {name: words[name] for name in names if name in words}
+        report = {"kind": "host_sample", "host": state.host.host.name, **sample}
+        if self.channels.record is not None:
+            self.channels.record.report(state, state.rank, report)
+        self.listener.report(state.rank, report)
 
     def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
         """Its Pythons have written their stacks; other processes of it cannot."""

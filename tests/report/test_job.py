@@ -1,0 +1,174 @@
+"""The page of a run: goodput by hand, and what is said, drawn and written of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.report.recorded import Story, trained
+from tests.report.test_page import read, references
+
+from ringleader.measurements.job import JobRun, quantile
+from ringleader.report.compare import compare
+from ringleader.report.job import series, summary
+from ringleader.report.page import render
+from ringleader.report.text import runs_text
+
+
+def elastic(directory: Path) -> JobRun:
+    """Steps of 0.5 s from 2 s on, a commit at 4 s, a failure after 6 s; again from 7 s to 10 s."""
+    story = Story(directory)
+    story.at(2.0).start(generation=1)
+    for number in range(1, 9):
+        story.at(2.0 + number / 2)
+        for rank in (0, 1):
+            story.step(rank, 0.5)
+        if number == 4:
+            story.record.committed(17)
+    story.at(6.2).record.happened("rank_failed", "rank 1 (h1)", "ended by SIGKILL")
+    story.at(7.0).start(generation=2, commit=17, fresh=False)
+    for number in range(1, 7):
+        story.at(7.0 + number / 2)
+        for rank in (0, 1):
+            story.step(rank, 0.5)
+    return story.end(10.5)
+
+
+def test_goodput_of_an_elastic_job(tmp_path: Path) -> None:
+    run = elastic(tmp_path)
+    parts = {"start": 2.0, "steps": 5.0, "unsure": 0, "again": 2.0, "pause": 0, "between": 1.0, "end": 0.5}
+    assert run.wall_clock == pytest.approx(parts) and sum(run.wall_clock.values()) == pytest.approx(10.5)
+    assert run.goodput == (pytest.approx(5 / 10.5),) * 2
+    text = runs_text([run])
+    assert (
+        "goodput 47.6%; it continued with other ranks once" in text and "it ended well after 10.5 s" in text
+    )
+    assert re.search(r"steps that were lost +2.00 s +19.0%", text)
+    assert "generation 2, 2 ranks" in text and "ended by SIGKILL" in text
+
+
+def restarted(directory: Path, *, numbers: tuple[int, int] | None, again: int = 9) -> JobRun:
+    """Steps of 0.5 s: ten from 1 s on; from 8 s on ``again`` more. ``numbers``: of the first of both."""
+    story = Story(directory)
+    for life, (begin, count) in enumerate(((1.0, 10), (8.0, again))):
+        story.at(begin).start()
+        for number in range(count):
+            more = {"step": numbers[life] + number} if numbers else {}
+            story.at(begin + (number + 1) / 2).step(0, 0.5, samples=4, **more)
+        if not life:
+            story.at(6.5).record.happened("restart", "all ranks, 1 of 1", "rank 0 failed")
+    return story.end(13.0)
+
+
+def test_goodput_of_a_restarted_job_whose_script_numbers_its_steps(tmp_path: Path) -> None:
+    run = restarted(tmp_path, numbers=(1, 5))  # steps 5 to 10 were made again: 3 s
+    assert run.wall_clock["again"] == pytest.approx(3.0)
+    assert run.goodput == (pytest.approx((5.0 - 3.0 + 4.5) / 13.0),) * 2
+    assert run.wall_clock["between"] == pytest.approx(2.0)
+
+
+def test_goodput_of_a_restarted_job_that_begins_again(tmp_path: Path) -> None:
+    assert restarted(tmp_path, numbers=(1, 1)).goodput == (pytest.approx(4.5 / 13.0),) * 2
+
+
+def test_goodput_of_a_restarted_job_that_lost_nothing(tmp_path: Path) -> None:
+    assert restarted(tmp_path, numbers=(1, 11)).goodput == (pytest.approx(9.5 / 13.0),) * 2
+
+
+def test_goodput_of_a_restarted_job_that_says_nothing_has_bounds(tmp_path: Path) -> None:
+    run = restarted(tmp_path, numbers=None)
+    assert run.goodput == (pytest.approx(4.5 / 13.0), pytest.approx(9.5 / 13.0))
+    text = runs_text([run])
+    assert "goodput 34.6 to 73.1%" in text and "step=N" in text
+
+
+def test_a_pause_is_no_step(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.at(0.0).start()
+    times = [1 + number / 2 for number in range(9)]
+    for at in times + [one + 9 for one in times]:
+        story.at(at).step(0, 0.5)
+    run = story.end(15.0)
+    assert run.wall_clock["pause"] == pytest.approx(4.5)
+    assert run.goodput is not None and run.goodput[0] == pytest.approx(9 / 15)
+
+
+def test_what_is_said_of_a_run(tmp_path: Path) -> None:
+    run = trained(tmp_path / "a", slow=1.6)
+    said = summary(run)
+    assert said.headline == (
+        "python train.py on 2 ranks: 256.0 samples/s, 253 ms a step (p99 398 ms); goodput 95.0%; it ended "
+        "well after 40.0 s."
+    )
+    assert run.name == "a" and quantile(run.times, 0.5) == pytest.approx(0.25, rel=0.05)
+    text = runs_text([run])
+    for words in (
+        "mlx5_0/1",
+        "eth0",
+        "300 W",
+        "1700 MHz",
+        "16.0 GiB",
+        "90%",
+    ):
+        assert words in text or words in runs_text([run], "markdown"), words
+    rows = {row[0]: row for table in said.tables if table.key == "ranks" for row in table.rows}
+    assert rows["0"][-1] == "30%" and rows["1"][-1] == "2%"
+    whole = json.loads(runs_text([run], "json"))
+    (result,) = whole["results"]
+    assert whole["kind"] == "job" and result["rate"] == pytest.approx(256.0, rel=0.01)
+    assert result["goodput"] == {"least": pytest.approx(0.95), "most": pytest.approx(0.95)}
+
+
+def test_the_page_of_a_run(tmp_path: Path) -> None:
+    run = trained(tmp_path, slow=1.6)
+    page = render(run)
+    reader = read(page)
+    assert set(references(reader)) <= set(reader.ids)
+    text = "".join(reader.text)
+    for title in ("Rate", "Time of a step", "Steps of each rank", "Waiting of each rank", "Bytes per second",
+                  "GPU utilization", "GPU power", "GPU clock", "GPU memory in use",
+                  "Where the wall clock went", "Ranks", "Interfaces, ports and GPUs",
+                  "To measure this again"):  # fmt: skip
+        assert title in text, title
+    assert not re.search(r"https?:", page)
+
+
+def test_a_run_without_a_step_has_a_page(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.at(1.0).start()
+    run = story.end(3.0, code=1, reason="rank 0 (h1) failed")
+    page = render(run)
+    assert "no step was reported" in page and "The job failed: rank 0 (h1) failed." in page
+    assert run.goodput is None and run.failure == "rank 0 (h1) failed"
+
+
+def test_a_run_that_nobody_ended_says_so(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.at(1.0).start()
+    story.at(2.0).step(0, 0.5)
+    assert "it runs, for 2.00 s now" in summary(story.read()).headline
+    story.record.close()
+    assert "its record stops after 2.00 s" in summary(story.read()).headline
+
+
+def test_series_have_the_rate_and_the_bytes_of_each_second(tmp_path: Path) -> None:
+    run = trained(tmp_path)
+    found = {(one.name, *one.labels.values()): one.points for one in series(run)}
+    rates = [value for _at, value in found[("rate",)]]
+    assert rates == [pytest.approx(256.0)] * len(rates)
+    port = found["sent_bytes_per_second", "h2", "mlx5_0/1"]
+    assert [value for _at, value in port] == [pytest.approx(8e8)] * len(port)
+    assert found[("goodput_ratio",)] == ((40.0, pytest.approx(0.95)),)
+    steps = found["rank_step_seconds", "1", "h2"]
+    assert [value for _at, value in steps] == [pytest.approx(0.25)] * len(steps)
+
+
+def test_two_runs_are_compared_by_their_stretches(tmp_path: Path) -> None:
+    before, after = trained(tmp_path / "a"), trained(tmp_path / "b", step=0.5)
+    result = compare(before, after)
+    by_name = {one.name: one for one in result.matches}
+    assert by_name["rate"].verdict == "slower" and by_name["rate"].ratio == pytest.approx(0.5)
+    assert by_name["step, p50"].verdict == "cannot tell: one repetition"
+    assert "goodput" in by_name

@@ -1,0 +1,171 @@
+"""Bytes of TCP connections: of real ones, and messages of the kernel that are cut or of old kernels."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from typing import Any
+
+import pytest
+
+from ringleader.agents import connection_counters
+from ringleader.agents.connection_counters import Connections, _connection, _messages
+
+HOME = "127.0.0.1"
+HOME_6 = "1".zfill(32)
+
+
+def ends(host: str, *, listener: str = "") -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection. ``listener``: the address that is listened on, if another one."""
+    family = socket.AF_INET6 if ":" in (listener or host) else socket.AF_INET
+    with socket.socket(family) as server:
+        server.bind((listener or host, 0))
+        server.listen()
+        near = socket.create_connection((host, server.getsockname()[1]))
+        far, _ = server.accept()
+    return near, far
+
+
+def say(near: socket.socket, far: socket.socket, size: int) -> None:
+    near.sendall(b"x" * size)
+    while size:
+        size -= len(far.recv(size))
+
+
+def moved(connections: Connections) -> dict[tuple[str, str], list[int]]:
+    found = connections.end()
+    assert found["missing"] == ""
+    return {(ours, other): [sent, received] for ours, other, sent, received in found["pairs"]}
+
+
+@pytest.fixture(autouse=True)
+def kernel_lists_connections() -> None:
+    connections = Connections()
+    if connections.missing:
+        pytest.skip(f"this kernel does not list connections: {connections.missing}")
+
+
+def test_a_connection_that_lives_and_one_that_has_ended() -> None:
+    connections = Connections()
+    assert connections.fd >= 0
+    first, second = ends(HOME), ends("::1")
+    connections.look()
+    say(*first, 70_000)
+    for one in first:
+        one.close()
+    connections.collect()
+    say(*second, 30_000)
+    found = moved(connections)
+    assert connections.fd == -1
+    for pair, size in (((HOME, HOME), 70_000), ((HOME_6, HOME_6), 30_000)):
+        # SYN and FIN count as a byte each. Other programs of this user may speak on the loopback interface.
+        assert all(size <= way < size + 20_000 for way in found[pair]), (pair, found)
+    for one in second:
+        one.close()
+
+
+def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
+    near, far = ends(HOME)
+    say(near, far, 500_000)
+    connections = Connections()
+    say(near, far, 60_000)
+    connections.look()
+    connections.look()
+    near.close()
+    far.close()
+    assert all(60_000 <= way < 90_000 for way in moved(connections)[HOME, HOME])
+
+
+def test_an_ipv4_address_in_a_socket_of_ipv6() -> None:
+    connections = Connections()
+    near, far = ends(HOME, listener="::")
+    say(near, far, 80_000)
+    assert min(moved(connections)[HOME, HOME]) >= 80_000
+    near.close()
+    far.close()
+
+
+def test_connections_of_the_launcher_do_not_count() -> None:
+    near, far = ends(HOME)
+    port = near.getpeername()[1]
+    connections = Connections(frozenset({port}))
+    say(near, far, 400_000)
+    near.close()
+    far.close()
+    assert max(moved(connections).get((HOME, HOME), [0])) < 100_000
+
+
+class Refusing:
+    """A socket as a kernel or a container without this service has it."""
+
+    def __init__(self, *_arguments: Any) -> None:
+        raise OSError(errno.EPROTONOSUPPORT, os.strerror(errno.EPROTONOSUPPORT))
+
+
+def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_counters.socket, "socket", Refusing)
+    connections = Connections()
+    assert (connections.fd, connections.end()) == (
+        -1,
+        {"pairs": [], "missing": "Protocol not supported"},
+    )
+
+
+def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
+    class Full:
+        def recv(self, size: int) -> bytes:
+            connections._ends = ends_of_others
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    connections = Connections()
+    ends_of_others = connections._ends
+    connections._ends = Full()  # type: ignore[assignment]
+    connections.collect()
+    near, far = ends(HOME)
+    say(near, far, 50_000)
+    found = connections.end()
+    assert found["missing"] == os.strerror(errno.ENOBUFS) and found["pairs"], "the rest is counted"
+    near.close()
+    far.close()
+
+
+def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = Connections()
+    monkeypatch.setattr(connection_counters, "READ_SECONDS", -1.0)
+    connections.look()
+    assert connections.missing
+
+
+# --- messages ---------------------------------------------------------------------------------------------
+
+
+def message(info: bytes = bytes(120) + struct.pack("=QQ", 5, 7), kind: int = 20, family: int = 2) -> bytes:
+    """A message of the kernel about 10.0.0.1:1000 → 10.0.0.2:2000 (struct inet_diag_msg)."""
+    addresses = socket.inet_aton("10.0.0.1") + bytes(12) + socket.inet_aton("10.0.0.2") + bytes(12)
+    about = struct.pack("=4B", family, 1, 0, 0) + struct.pack("!HH", 1000, 2000) + addresses
+    about += struct.pack("=I8sIIIII", 0, b"cookie!!", 0, 0, 0, 42, 99)
+    attributes = struct.pack("=HHBxxx", 5, 10, 6) + struct.pack("=HH", 4 + len(info), 2) + info
+    return struct.pack("=IHHII", 16 + len(about + attributes), kind, 0, 1, 0) + about + attributes
+
+
+def test_a_message() -> None:
+    assert _connection(message()) == (42, ("10.0.0.1", "10.0.0.2"), (1000, 2000), b"cookie!!", (5, 7))
+    assert _connection(message(info=bytes(104))) is None, "before Linux 4.1"
+    assert _connection(message(kind=2)) is None
+
+
+@pytest.mark.parametrize("size", [0, 3, 15, 16, 40, 87, 88, 91, 100, 150, 230])
+def test_a_message_that_is_cut(size: int) -> None:
+    data = message()
+    assert list(_messages(data + data[:size]))[:1] == [data]
+    assert _connection(data[:size]) is None
+
+
+def test_lengths_that_make_no_sense_end_the_reading() -> None:
+    for length in (0, 7, 1 << 31):
+        assert list(_messages(struct.pack("=I", length) + bytes(60))) == []
+    broken = bytearray(message())
+    struct.pack_into("=H", broken, 88, 0)  # an attribute of no length
+    assert _connection(bytes(broken)) in (None, _connection(message()))
