@@ -8,12 +8,12 @@ import signal
 import subprocess
 import time
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from campaign import Job, command_line, of_kind, on_hosts, pids, stat, until, variable
+from campaign import Job, command_line, of_kind, on_hosts, pids, read, stat, until, variable
 from elastic_status import KINDS, PHASES, Status
 
 from ringleader.lab.saved_state import Lab, LabHost
@@ -295,7 +295,7 @@ class ElasticJob(Job):
 # --- what a job holds -------------------------------------------------------------------------------------
 
 DESCRIPTORS, SHARED_FILES = 16, 10
-"""How many more a job may hold than at first: a process may be about to end, others use /dev/shm, too."""
+"""How many more a job may hold than at first: a process may be about to end, others may have just begun."""
 KILOBYTES_A_STRIKE = 20
 """How much the memory of one kind of process may grow: the launcher remembers what happened."""
 SLACK_KILOBYTES = 20_000
@@ -313,7 +313,7 @@ class Usage:
     """Files in memory (memfd) that its processes have open."""
     memory_file_kilobytes: int
     shared_files: int
-    """Files in /dev/shm, of the whole machine."""
+    """Files in /dev/shm but those that processes of others have mapped."""
     pss: dict[str, int]
     """Kind of process → kilobytes, those that are shared divided among who shares them."""
     rss: dict[str, int]
@@ -345,10 +345,21 @@ def usage_of(job: ElasticJob, strikes: int, survivor: str = "") -> Usage:
         descriptors=descriptors,
         memory_files=len(memory),
         memory_file_kilobytes=sum(memory.values()),
-        shared_files=sum(1 for _ in Path("/dev/shm").rglob("*")),
+        shared_files=len(_shared_files() - _mapped_by(pids() - set(there))),
         pss=dict(pss),
         rss=dict(rss),
     )
+
+
+def _shared_files() -> set[str]:
+    every = (str(path) for path in Path("/dev/shm").rglob("*") if path.is_file())
+    return {path for path in every if not path.startswith("/dev/shm/rank-pools-")}  # of tests
+
+
+def _mapped_by(processes: Iterable[int]) -> set[str]:
+    """Return the files in /dev/shm that any of these processes has mapped."""
+    lines = (line for pid in processes for line in read(f"/proc/{pid}/maps").splitlines())
+    return {line[line.index(b"/dev/shm/") :].decode() for line in lines if b" /dev/shm/" in line}
 
 
 def _kind(line: str, *, launcher: bool, rank: bool) -> str:

@@ -196,3 +196,9 @@ def test_a_commit_from_a_file_has_its_path_until_ranks_write_one_of_that_number(
 def test_a_long_path_of_a_file_is_cut_off(store: CommitStore) -> None:
     store.take(8, 1, os.memfd_create("file"), "/" + "x" * 4000)
     assert rank_of(store).origin(8) == "/" + "x" * 1015
+
+
+def test_memory_that_a_file_takes_the_place_of_is_given_back(store: CommitStore) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    store.take(7, 5000, os.memfd_create("file"), "/files/commit")
+    assert len(os.listdir("/proc/self/fd")) == before, "it came with a descriptor, and one went for it"

@@ -15,7 +15,13 @@ from tests.unit.elastic_simulation import Member, Phase, Simulation, message, ph
 from tests.unit.membership_story import play
 
 from ringleader.agents.protocol import HOST_MESSAGES
-from ringleader.launch.elastic.layout import chosen_layout, common_commit, generation_order, size_of
+from ringleader.launch.elastic.layout import (
+    chosen_layout,
+    common_commit,
+    generation_order,
+    size_of,
+    slots_of,
+)
 from ringleader.launch.elastic.membership import decide
 from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, State
@@ -421,3 +427,21 @@ def test_thousands_of_ranks_form_a_generation(size):
 def test_a_host_agents_message_has_what_the_decider_reads(name):
     wanted = set(signature(NEWS[name]).parameters) - {"state", "host", "_"}
     assert wanted <= set(HOST_MESSAGES[name])
+
+
+@pytest.mark.parametrize(
+    ("silent", "hosts"), [({"h1", "h2"}, {"h1", "h2"}), ({"h2"}, {"h1"})], ids=["all of them", "one"]
+)
+def test_hosts_that_say_nothing_are_left_out_where_others_do_not(silent: set[str], hosts: set[str]) -> None:
+    """Where nothing comes from any host the hosts are not to blame: the next world is of all of them."""
+    job = Simulation(limits=Limits())
+    answer = job._proxy_answer
+
+    def proxy_answer(order: Any, rank: int) -> Any:
+        is_silent = order.world == 1 and slots_of(order.layout)[rank][0] in silent
+        return None if is_silent else answer(order, rank)
+
+    job._proxy_answer = proxy_answer  # type: ignore[method-assign]
+    job.offer(h1=2, h2=2)
+    assert job.settle() is Phase.RUNNING, job.log
+    assert {host for host, _ in job.worlds[2].layout} == hosts and len(last(job).members) == 2 * len(hosts)

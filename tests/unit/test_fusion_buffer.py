@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.engine.fusion_buffer import FusionLimits, plan_batches
+from ringleader.engine import fusion_buffer
+from ringleader.engine.fusion_buffer import FusionBuffer, FusionLimits, plan_batches
 from ringleader.engine.operations import ReduceOp, Signature
 from ringleader.engine.reduction_kernels import ITEMSIZE
 
@@ -94,3 +98,36 @@ def test_every_operation_has_one_place_of_its_own(calls: list[Signature]) -> Non
         itemsize = ITEMSIZE[batch.signature.dtype]
         assert batch.lengths == [math.prod(calls[place].shape) * itemsize for place in batch.members]
         assert sum(batch.lengths) == batch.signature.shape[0] * itemsize <= FUSING.most_bytes
+
+
+class Copy:
+    """Brings arrays into memory and out of it."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_plans_that_are_forgotten_let_go_of_their_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fusion_buffer, "MOST_PLANS", 2)
+    copies: list[Copy] = []
+
+    def packed_copy(_address: int, _lengths: list[int]) -> Copy:
+        copies.append(Copy())
+        return copies[-1]
+
+    kernels: Any = SimpleNamespace(address=lambda memory: 0)
+    transport: Any = SimpleNamespace(register=lambda count, dtype: SimpleNamespace(mine=bytearray(count)))
+    comm: Any = SimpleNamespace(packed_copy=packed_copy)
+    buffer = FusionBuffer(kernels, transport, comm, FUSING)
+    calls = [add(3), add(4), add(5)]
+    works: list[Any] = [SimpleNamespace(signature=call) for call in calls]
+    assert buffer.batches(works[:2]) is buffer.batches(works[:2])
+    buffer.batches(works[1:])
+    assert [one.is_closed for one in copies] == [False, False]
+    buffer.batches(works[::2])
+    assert [one.is_closed for one in copies] == [True, True, False], "no more plans than are kept"
+    buffer.close()
+    assert all(one.is_closed for one in copies)

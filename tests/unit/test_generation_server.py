@@ -220,6 +220,15 @@ def test_a_lost_proxy_breaks_the_generation_of_its_world(host: Host, pair: Any) 
     assert page.why() == (None, None)
 
 
+def test_proxies_that_were_ordered_to_leave_break_nothing(host: Host, pair: Any) -> None:
+    ranks, proxies = pair
+    page = PageReader(started(host, ranks)[0].page_fd)
+    host.service.end_world(1)
+    proxies[1].close()
+    assert [one["world_rank"] for one in host.events("proxy_gone")] == [1]
+    assert not page.broken()
+
+
 def test_a_member_that_ended_before_the_order_came(host: Host, pair: Any) -> None:
     ranks, _proxies = pair
     ranks[1].close()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
+import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ringleader.cli.follow_job import Interrupts
+from ringleader.cli.follow_job import Interrupts, JobTerminal, attend
 from ringleader.cli.interrupts import Interrupted
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
-from ringleader.cli.options.kubernetes_options import ClusterOptions
+from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
+from ringleader.kubernetes.jobs.job_state import JobView
 
 
 @pytest.mark.parametrize("steps", range(4))
@@ -75,3 +79,34 @@ def test_a_signal_in_one_of_several_tasks_is_all_that_is_told(
         with_cluster(ClusterOptions(kubeconfig=str(config)), work)
     gc.collect()
     assert not caplog.records
+
+
+class Submission:
+    """A job of which nothing may be left."""
+
+    cleans_up = True
+
+    def __init__(self) -> None:
+        self.is_removed = False
+
+    async def send(self) -> JobView:
+        asyncio.get_running_loop().call_later(0.05, os.kill, os.getpid(), signal.SIGTERM)
+        return JobView(name="train", namespace="team")
+
+    async def remove(self) -> None:
+        self.is_removed = True
+
+
+def test_nothing_follows_a_job_any_more_once_a_signal_has_ended_that(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    submission = Submission()
+
+    async def work(connection: Connection) -> tuple[int, list[Any]]:
+        before = asyncio.all_tasks()
+        terminal = JobTerminal("train", stdout=io.BytesIO(), stderr=io.BytesIO(), is_tty=False)
+        end = await attend(connection, submission, terminal, FollowOptions(), name="train")
+        return end.exit_code, [task for task in asyncio.all_tasks() - before if "Follower" in repr(task)]
+
+    code, left = with_cluster(ClusterOptions(kubeconfig=str(config)), work)
+    assert (code, left) == (128 + signal.SIGTERM, []) and submission.is_removed

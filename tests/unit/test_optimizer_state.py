@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+import ringleader.torch as hvd
 from ringleader.adapters import handles
 from ringleader.adapters.step_metrics import SessionMetrics, session_metrics
+from ringleader.engine.operations import ReduceOp
 from ringleader.engine.process_lifecycle import PROCESS
+from ringleader.torch.compression.powersgd import PowerSgdReducer
 from ringleader.torch.functions import _filled, _home, _outline
+from ringleader.torch.gradient_config import GradientConfig
 
 
 def test_a_value_that_cannot_be_pickled_is_named_by_its_own_error() -> None:
@@ -64,3 +68,38 @@ def test_what_the_root_has_on_a_device_belongs_to_the_parameters_on_one_else_to_
     assert _home("meta", parameters) == torch.device("meta")
     assert _home("cpu", parameters) == torch.device("cpu")
     assert _home("cuda", parameters) == torch.device("cpu")
+
+
+def test_powersgd_starts_again_for_a_gradient_that_was_not_finite_and_for_no_other() -> None:
+    engine: Any = SimpleNamespace(ranks=SimpleNamespace(size=1), run=lambda work: None)
+    parameters = [torch.nn.Parameter(torch.zeros(9, 8)) for _ in range(2)]
+    reducer = PowerSgdReducer(1)
+    reducer.begin(engine, GradientConfig(op=ReduceOp.SUM), parameters)
+    gradients = [torch.randn(9, 8), torch.full((9, 8), float("inf"))]
+    reducer.reduce(parameters, gradients)
+    assert gradients[0].isfinite().all() and not gradients[1].isfinite().all()
+    kept, broken = (reducer.residual(one) for one in parameters)
+    assert kept is not None and kept.isfinite().all() and broken is None
+    gradients = [torch.randn(9, 8), torch.randn(9, 8)]
+    reducer.reduce(parameters, gradients)
+    assert all(one.isfinite().all() for one in gradients)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_zeros_shown_to_a_script_move_nothing_in_a_step(written: bool) -> None:
+    """``written``: the script sets them to zero once more, as scripts for Horovod do."""
+    hvd.init()
+    try:
+        used, unused = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+        plain = torch.optim.SGD([used, unused], lr=0.1, weight_decay=0.5)
+        optimizer = hvd.DistributedOptimizer(plain, [("used", used), ("unused", unused)])
+        optimizer.show_zeros()
+        for parameter in (used, unused):
+            assert parameter.grad is not None and not parameter.grad.any()
+            if written:
+                parameter.grad.zero_()
+        used.sum().backward()
+        optimizer.step()
+        assert unused.grad is None and torch.equal(unused, torch.ones(2)) and not torch.equal(used, unused)
+    finally:
+        hvd.shutdown()

@@ -233,6 +233,15 @@ def test_a_dry_run_prints_the_script_and_needs_no_slurm(capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("outside")
+def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "scale --on slurm --nodes 2 --ntasks-per-node 2 --grid 1x1,2x2 --dry-run -- python train.py"
+    assert called(*words.split()) == 0
+    out = capsys.readouterr().out
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in out
+    assert out.endswith(" -m ringleader scale --on slurm --grid=1x1,2x2 -- python train.py\n")
+
+
+@pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -250,6 +259,9 @@ def test_a_dry_run_prints_the_script_and_needs_no_slurm(capsys: pytest.CaptureFi
             "--min-np, --max-np: at least 2, but at most 1",
         ),
         ("run --on slurm", "COMMAND: nothing to run"),
+        ("scale --on slurm -- python a.py", "--nodes: is needed: sizes are made of nodes"),
+        ("scale --on slurm --nodes 2 --grid 4x1 -- python a.py", "--grid: 4x1 needs 4 hosts"),
+        ("scale --on slurm --nodes 2 --lab -- python a.py", "--lab: means nothing with --on slurm"),
         ("slurm logs x", "JOB: 'x' is not the number of a job"),
         ("slurm cancel 1 1;2", "JOB: '1;2' is not the number of a job"),
     ],

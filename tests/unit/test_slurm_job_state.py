@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ringleader.slurm.controller import refusal
 from ringleader.slurm.job_state import (
     SACCT_FIELDS,
     SEPARATOR,
@@ -123,3 +124,32 @@ def test_a_new_estimate_of_the_start_is_no_news() -> None:
     assert first.key == later.key
     assert progress(one(State="PENDING", Reason="Resources")).key != first.key
     assert "restart 2" in progress(one(RestartCnt="2")).text
+
+
+MUNGE = """squeue: error: If munged is up, restart with --num-threads=10
+squeue: error: Munge encode failed: Failed to access "/nope": No such file or directory
+squeue: error: slurm_send_node_msg: auth_g_create: REQUEST_JOB_INFO has authentication error
+slurm_load_jobs error: Protocol authentication error
+"""
+NO_FILE = """squeue: error: ClusterName needs to be specified
+squeue: fatal: Unable to process configuration file
+"""
+
+
+@pytest.mark.parametrize(
+    ("err", "what"),
+    [
+        (MUNGE, "Slurm does not authenticate us"),
+        (NO_FILE, "this machine has no configuration of Slurm"),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+            "Slurm's controller does not answer",
+        ),
+        ("slurm_load_jobs error: Invalid job id specified", "Slurm does not know it"),
+        ("sbatch: error: Something else", "Something else"),
+        ("", "ended with exit code 1"),
+    ],
+)
+def test_what_is_down_is_named(err: str, what: str) -> None:
+    """Texts as 22.05.8 prints them."""
+    assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")

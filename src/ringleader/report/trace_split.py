@@ -210,7 +210,7 @@ def _by_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
     missing = [str(rank) for rank in range(world) if rank not in latest]
     if missing:
         shown = ", ".join(missing[:8]) + (", …" if len(missing) > 8 else "")
-        what = f"{len(missing)} of {world} ranks have no trace ({shown})"
+        what = f"{len(missing)} of {world} ranks {'have' if len(missing) > 1 else 'has'} no trace ({shown})"
         notes.append(f"{what}: time in which others waited for them counts as exposed")
     if len({trace.on_gpu for trace in found}) > 1:
         notes.append("only some of the traces have kernels of a GPU: their parts do not compare")

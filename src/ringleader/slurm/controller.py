@@ -69,7 +69,7 @@ class Slurm:
                 name = next((one.partition("=")[2] for one in words if one.startswith("--partition=")), "")
                 hint = await self._known_partitions() if where == "--partition" else _said(err)
                 raise RequestError(what.format(partition=name), where=where, hint=hint)
-        raise self._refused("sbatch", code, err)
+        raise refusal("sbatch", code, err)
 
     async def jobs(self, *ids: str) -> list[SlurmJob]:
         """Return jobs by number, else all of this user; of one that ended long ago, what accounting has."""
@@ -78,7 +78,7 @@ class Slurm:
         argv = ("squeue", "--noheader", "--states=all", *which, f"--Format={fields}")
         code, out, err = await self._run(argv)
         if code and not re.search(_INVALID, err):
-            raise self._refused("squeue", code, err)
+            raise refusal("squeue", code, err)
         found = jobs_of(out)
         if ids and not found and shutil.which("sacct", path=self._path):
             argv = ("sacct", "--noheader", "--parsable2", f"--jobs={','.join(ids)}", "--allocations")
@@ -104,26 +104,12 @@ class Slurm:
         """End a job. Raises RefusedError where Slurm does not know it, or it is somebody else's."""
         code, _, err = await self._run(("scancel", number))
         if code:
-            raise self._refused(f"job {number}", code, err)
+            raise refusal(f"job {number}", code, err)
 
     async def _known_partitions(self) -> str:
         code, out, _ = await self._run(("sinfo", "--noheader", "--format=%R"))
         names = sorted(set(out.split()))
         return f"there are {', '.join(names)}" if names and not code else "sinfo lists them"
-
-    def _refused(self, where: str, code: int, err: str) -> RefusedError:
-        """Return what a program says that did not do what it should."""
-        if re.search(_MUNGE, err):
-            what, hint = "Slurm does not authenticate us", "is munge running here? munge -n | unmunge"
-        elif re.search(_AWAY, err):
-            what, hint = "Slurm's controller does not answer", "scontrol ping; is SLURM_CONF the right file?"
-        elif "configuration" in err:
-            what, hint = "this machine has no configuration of Slurm", "SLURM_CONF names its file"
-        elif re.search(_INVALID, err):
-            what, hint = UNKNOWN, "ringleader slurm status lists yours"
-        else:
-            what, hint = _said(err) or f"ended with exit code {code}", ""
-        return RefusedError(what, where=where, hint=hint and f"{hint} ({_said(err)})")
 
     async def _run(
         self, argv: Sequence[str], *, text: str = "", variables: Mapping[str, str] | None = None
@@ -153,6 +139,21 @@ class Slurm:
                 await process.wait()
         code = process.returncode or 0
         return code, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def refusal(where: str, code: int, err: str) -> RefusedError:
+    """Return what a program says that did not do what it should."""
+    if re.search(_MUNGE, err):
+        what, hint = "Slurm does not authenticate us", "is munge running here? munge -n | unmunge"
+    elif re.search(_AWAY, err):
+        what, hint = "Slurm's controller does not answer", "scontrol ping; is SLURM_CONF the right file?"
+    elif "configuration" in err:
+        what, hint = "this machine has no configuration of Slurm", "SLURM_CONF names its file"
+    elif re.search(_INVALID, err):
+        what, hint = UNKNOWN, "ringleader slurm status lists yours"
+    else:
+        what, hint = _said(err) or f"ended with exit code {code}", ""
+    return RefusedError(what, where=where, hint=hint and f"{hint} ({_said(err)})")
 
 
 def _said(err: str) -> str:
