@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ringleader.measurements.job import JobRun, quantile
+from ringleader.number_format import percent, seconds
 from ringleader.report.drawing import HEAT, MUTED, RULE, SERIES, UNCOUPLED, Chart, Plot
 from ringleader.report.job import NUMBERS, Series, series
-from ringleader.report.number_format import percent, seconds
 from ringleader.report.pair_map import draw_fields, draw_scale
 
 COLUMNS = 60
