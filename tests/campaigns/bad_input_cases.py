@@ -228,8 +228,8 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
     "nccl-tests.txt": (b"", b"\0", b"\xff\xfe", b"hello\n", b"[]", b"{", _DEEP, b"1024 " * 12 + b"\n",
         b"\xef\xbb\xbf# nThread 1\n", b"\x1b[?2004h", b"[1,0]<stdout>: 1 2 3\n", *_IN_JSON),
     "trace.json": (
-        b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"traceEvents": 7}', b'{"traceEvents": [7, {"ph": "X"}]}',
-        _DEEP, b"1" * 5000, *_IN_JSON,
+        b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"traceEvents": 7}',
+        b'{"traceEvents": [7, {"ph": "X"}]}', _DEEP, b"1" * 5000, *_IN_JSON,
     ),
     "curve.txt": (b"", b"\0", b"\xff\xfe", b"1 x\n", b"1 1\n", b"1 -1\n2 0\n", b"1 nan\n2 inf\n", _DEEP),
     "hosts.txt": (

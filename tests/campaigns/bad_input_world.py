@@ -445,8 +445,8 @@ variant = "cpu"
     "curve.txt": "8 1e-5\n1000000 1e-3\n",
     "trace.json": (
         '{"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": ['
-        '{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#20", "ts": 0, "dur": 90, "pid": 1, "tid": 1},'
-        '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 50, "pid": 1, "tid": 1}]}\n'
+        '{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#20", "ts": 0, "dur": 90},'
+        '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 50}]}\n'
     ),
     "variables": "A=1\n",
     "bad-interpreter": "#!/nowhere/python\nprint(1)\n",
