@@ -119,6 +119,15 @@ def in_turns(
     return times
 
 
+def timed(
+    arms: dict[str, Callable[[], Any]], *, meet: Callable[[], None], rounds: int, nbytes: int
+) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Time arms that reduce ``nbytes`` each, in blocks of about 16 MiB; return times and their medians."""
+    block = max(1, min(200, (16 << 20) // nbytes))
+    times = in_turns(arms, meet=meet, rounds=rounds, block=block)
+    return times, {name: statistics.median(values) for name, values in times.items()}
+
+
 def in_step(step: Callable[[], Any], barrier: Callable[[], None]) -> Callable[[], Any]:
     """Return a step after which the ranks synchronize: what being in step costs is not the exchange's."""
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 
 import ringleader.torch as hvd
-from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready, verdict
+from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready, timed, verdict
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.basics import session
 from rows import BY_CASE, required
@@ -129,9 +129,8 @@ def main() -> None:
     if first:
         print("bytes, then µs (medians): transport, registered, moved, ordinary, MPI, Gloo, cores")
     for nbytes in SIZES:
-        block = max(1, min(200, (16 << 20) // nbytes))
-        times = in_turns(arms_for(nbytes), meet=hvd.barrier, rounds=args.rounds, block=block)
-        medians = {name: statistics.median(values) for name, values in times.items()}
+        arms = arms_for(nbytes)
+        times, medians = timed(arms, meet=hvd.barrier, rounds=args.rounds, nbytes=nbytes)
         ratios, lines = verdicts(nbytes, times)
         result[str(nbytes)] = {"seconds": medians, "ratios": ratios}
         if first:

@@ -4,21 +4,22 @@
 
 ``sum`` and ``average`` are ``hvd.allreduce_``, in place; ``new`` is ``hvd.allreduce(x)`` as it is, ``named``
 with a name, ``begun`` ``hvd.allreduce_async`` and ``synchronize``, ``grouped`` four tensors of as many bytes
-together; each replaces the result before, as a loop does. Beside them Open MPI's sum into a new array,
-Gloo's in place, and every rank doing ``torch.add`` on as many bytes, on its own. All in one run, in turns,
-every result checked; then the same for float64 and bfloat16.
+together; each replaces the result before, as a loop does. Beside them Open MPI's sum into a new array and
+Gloo's in place. ``torch.add`` on as many bytes, every rank on its own, says what the memory allows: ``cores``
+into a third array, ``added`` in place, ``added new`` into two arrays by turns, where a loop's results are.
+All in one run, in turns, every result checked; then the same for float64 and bfloat16.
 """
 
 from __future__ import annotations
 
-import statistics
+import itertools
 from collections.abc import Callable
 
 import numpy
 import torch
 
 import ringleader.torch as hvd
-from _pairs import best_ratio, context, in_turns, keep, part, ratio, ready
+from _pairs import best_ratio, context, keep, part, ratio, ready, timed
 from rows import BY_CASE
 
 SIZES = {"1 MiB": 1 << 20, "8 MiB": 8 << 20, "64 MiB": 64 << 20}
@@ -82,7 +83,10 @@ class Arms:
             self._check(name)
         for tensor in tensors.values():
             tensor.zero_()  # so that repeated sums stay finite
+        results = itertools.cycle([c, torch.empty_like(c)])
         arms["cores"] = lambda: torch.add(a, b, out=c)
+        arms["added"] = lambda: torch.add(a, b, out=a)
+        arms["added new"] = lambda: torch.add(a, b, out=next(results))
         return arms
 
     def _check(self, name: str) -> None:
@@ -103,6 +107,7 @@ def verdicts(size: str, kind: str, times: dict[str, list[float]]) -> tuple[dict[
             if peer in times and peer != call:
                 ratios[f"{call}/{peer}"] = ratio(times[call], times[peer])
                 ratios[f"{call}/{peer}, fastest rounds"] = best_ratio(times[call], times[peer])
+    ratios["added new/added"] = ratio(times["added new"], times["added"])
     place = ", ".join(word for word in (size, kind) if word)
     rows = {"average in place": "average/sum", "64 MiB, new, over MPI": "new/MPI"}
     rows |= {call: f"{call}/average" for call in CALLS[1:]}
@@ -125,14 +130,14 @@ def main() -> None:
         for size, nbytes in SIZES.items():
             if kind and size == "1 MiB":
                 continue
-            block = max(1, (16 << 20) // nbytes)
-            times = in_turns(Arms(nbytes, dtype).all(), meet=hvd.barrier, rounds=args.rounds, block=block)
-            medians = {name: statistics.median(values) for name, values in times.items()}
+            arms = Arms(nbytes, dtype).all()
+            times, medians = timed(arms, meet=hvd.barrier, rounds=args.rounds, nbytes=nbytes)
             ratios, lines = verdicts(size, kind, times)
             result[f"{size} {kind}".strip()] = {"seconds": medians, "ratios": ratios}
             if first:
                 shown = ", ".join(f"{name} {value * 1e6:.0f}" for name, value in medians.items())
                 print(f"{size} {kind or 'float32'}, µs: {shown}")
+                print(f"    torch.add, two results by turns over in place: {ratios['added new/added']:.3f}")
                 print("\n".join(lines), end="\n" if lines else "")
     if first:
         print(f"    {context()}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make demo: a convolutional net learns handwritten digits on one rank and on two; a finding and a page come out.
-# Under 3 minutes, also where seven others want each core: sizes are measured once, on half of the epochs, then again
+# Under 3 minutes, 5 where ten processes want each core: sizes are measured once, on half of the epochs, then again
 # until intervals are narrow or the time is over.
 #   RINGLEADER_MNIST_DIR=DIR   real MNIST idx files instead of the digits that scikit-learn carries
 set -euo pipefail

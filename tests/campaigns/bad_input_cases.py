@@ -119,6 +119,9 @@ SUBJECTS: dict[str, Subject] = {
     "k8s logs": Subject(good=(("job",),), after=("job",)),
     "k8s explain": Subject(good=(("job",),), after=("job",)),
     "k8s delete": Subject(good=(("--yes", "job"), ("job",)), after=("job",)),
+    "slurm status": Subject(good=((), ("7", "--json"))),
+    "slurm logs": Subject(good=(("7",),), after=("7",)),
+    "slurm cancel": Subject(good=(("7",),), values=("--dry-run",), after=("7",)),
     "render mpijob": Subject(good=(("job.yaml",), (*_MADE, "--", *_TRAIN)), values=_MADE, after=_TRAIN),
     "render pods": Subject(good=((*_MADE, "--", *_TRAIN),), values=_MADE, after=_TRAIN),
     "render compose": Subject(

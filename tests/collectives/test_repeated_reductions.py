@@ -47,6 +47,9 @@ class RecordingEngine:
         self.done: list[tuple[Any, ...]] = []
         self.busy = False
 
+    def is_busy(self) -> bool:
+        return self.busy
+
     def bind(self, signature: Signature, *memory: Any) -> Any:
         self.binds += 1
         return memory if self.has_reductions else None
@@ -94,6 +97,18 @@ def test_no_result_is_made_for_what_is_described_anew(
     assert known is not None
     assert known.run(tensor, False, 1, ReduceOp.SUM, 1.0, 1.0) is None
     assert made == []
+
+
+def test_no_result_is_made_while_the_engine_is_busy(group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(group, torch.zeros(6))
+    known = known_reduction(group, torch.zeros(6), None)
+    made: list[torch.Tensor] = []
+    assert known is not None
+    known._like = lambda tensor: made.append(tensor) or torch.empty_like(tensor)
+    for busy in (True, False):
+        group.engine.busy = busy
+        result = known.run(torch.zeros(6), False, 1, ReduceOp.SUM, 1.0, 1.0)
+        assert (result is None, len(made)) == (busy, not busy)
 
 
 def test_where_nothing_is_bound_that_is_asked_once(group: Any) -> None:

@@ -120,10 +120,10 @@ def test_helps_have_no_phrase_across_two_lines() -> None:
         for words, one in leaves(ringleader, "")
     }
     wrong = [
-        f"{words}: {found[0]}"
+        f"{words}: {text[max(0, found.start() - 30) : found.end() + 30]}"
         for pattern in INSTEAD
         for words, text in texts.items()
-        if (found := re.search(rf".{{0,30}}(?:{pattern}).{{0,30}}", text, re.IGNORECASE))
+        if (found := re.search(pattern, text, re.IGNORECASE))
     ]
     assert not wrong, "\n".join(wrong)
 

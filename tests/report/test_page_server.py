@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.report.recorded import Story
 from tests.report.test_page import read
 
 from ringleader.bench import run_file
@@ -122,6 +123,22 @@ def test_a_named_run_that_vanishes_is_told_and_comes_back(tmp_path: Path, collec
         assert "there is no stored run here" in client.ask("/")[1]
         run_file.write(collective, tmp_path / "a")
         assert "allreduce on 4 ranks" in client.ask("/")[1]
+    finally:
+        client.close()
+
+
+def test_the_page_of_a_running_job_rests_and_follows_its_end(tmp_path: Path) -> None:
+    story = Story(tmp_path / "a")
+    story.at(1.0).start()
+    story.at(2.0).step(0, 0.5)
+    client = Client([tmp_path / "a"])
+    try:
+        assert "it runs, for 2.00 s now" in client.ask("/")[1]
+        version = client.ask("/?version")[1]
+        story.at(3.0).step(0, 0.5)
+        assert client.ask("/?version")[1] == version, "it stays for ten times what making it took"
+        story.end(4.0)
+        assert client.ask("/?version")[1] != version and "ended well after 4.00 s" in client.ask("/")[1]
     finally:
         client.close()
 

@@ -126,6 +126,31 @@ def test_a_commit_that_was_read_after_ranks_had_begun_does_not_touch_their_memor
     assert agent.store.held() == (1,)
 
 
+def test_a_job_that_ends_early_leaves_its_newest_commit_in_a_file(agent: Agent, tmp_path: Path) -> None:
+    """Every tenth is written, and at an early end the newest, behind one that is being written."""
+    agent.writer.configure({"directory": str(tmp_path), "every": 10})
+    for number in (9, 10, 11, 12):
+        agent.commit(number)
+        agent.writer.committed(number)
+        if number == 10:
+            assert agent.until("checkpointed")["number"] == 10
+    agent.said.clear()
+    agent.writer.finish()
+    assert agent.until("checkpointed")["number"] == 12
+    agent.said.clear()
+    agent.writer.finish()
+    assert not agent.writer.writing  # it is there already
+    agent.commit(20)
+    agent.writer.committed(20)
+    agent.commit(21)
+    agent.writer.finish()  # while 20 is being written
+    end = time.monotonic() + SECONDS
+    while not any(words["number"] == 21 for words in agent.said):
+        assert time.monotonic() < end, agent.said
+        agent.turn()
+    assert not agent.writer.writing
+
+
 @pytest.mark.parametrize("name", ["makedirs", "fsync", "rename"])
 def test_writing_is_given_up_and_the_next_commit_is_written(
     agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

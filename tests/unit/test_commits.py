@@ -400,3 +400,27 @@ def test_the_order_of_rank_0_counts_where_another_rank_has_another_one() -> None
     job, orders = Job(2, 1), [numpy.random.default_rng(rank).permutation(1000) for rank in range(2)]
     found = offered(job, [{"order": one} for one in orders], [7, 7])
     assert numpy.array_equal(found[1].values["order"], orders[0])
+
+
+@pytest.mark.parametrize("refused", [None, 1])
+def test_ranks_give_back_what_they_keep_before_a_commit_is_refused(refused: int | None) -> None:
+    """Both ranks of a host have to, as it counts for all; a third one's host has room."""
+    job, kept = Job(3, 2), {0, 1}
+    job.hosts[0].close()
+    job.hosts[0] = CommitStore(lambda total, more: f"{len(kept)} ranks keep memory" if kept else "")
+
+    def act(rank: int, peers: ThreadPeers) -> Any:
+        peers.give_back_memory = lambda: kept.discard(rank - (rank == refused))  # type: ignore[method-assign]
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        return commits.write(content(weight=torch.arange(100.0)), [rank])
+
+    results = job.run(act)
+    if refused is None:
+        assert results == [[2]] * 3
+        assert [store.held() for store in job.hosts] == [(1,)] * 2
+    else:
+        assert [type(one) for one in results] == [CommitError] * 3
+        assert "rank 0 cannot commit its state" in str(results[2]) and "1 ranks keep memory" in str(
+            results[2]
+        )
+        assert [store.held() for store in job.hosts] == [()] * 2

@@ -59,13 +59,13 @@ def test_root_help_has_sections_an_example_and_where_to_read_on(
     monkeypatch.setenv("COLUMNS", "80")
     shown = helped(capsys, "--help")
     headings = re.findall(r"^(\w+):$", shown, re.MULTILINE)
-    assert headings == ["Options", "Train", "Measure", "Diagnose", "Build", "Kubernetes", "Shell"]
+    assert headings == ["Options", "Train", "Measure", "Diagnose", "Build", "Kubernetes", "Slurm", "Shell"]
     listed = [
         re.findall(r"^  ([a-z0-9]+) +[A-Z]", part, re.MULTILINE)
         for part in re.split(r"^\w+:$", shown, flags=re.M)
     ]
     assert [name for part in listed[2:] for name in part] == list(COMMANDS)
-    assert listed[-2] == list(CLUSTER) and "Kubernetes: " not in shown
+    assert listed[-3] == list(CLUSTER) and "Kubernetes: " not in shown
     assert "  ringleader run -H " in shown and "Documentation: docs/README.md" in shown
     assert (Path(__file__).resolve().parents[2] / "docs/README.md").is_file()
 

@@ -38,6 +38,8 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"consistency_check": "on"}, "--consistency-check"),
         ({"recycled_results": -1}, "--recycled-results"),
         ({"elastic": ElasticOptions(), "max_restarts": 1}, "--max-restarts"),
+        ({"elastic": ElasticOptions(), "profile": "2:3", "profile_dir": "d"}, "--profile"),
+        ({"profile_dir": "d"}, "--profile-dir"),
     ],
 )
 def test_each_fault_names_its_option(change: dict[str, object], where: str) -> None:

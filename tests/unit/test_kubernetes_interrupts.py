@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from ringleader.cli.follow_job import Interrupts, JobTerminal, attend
 from ringleader.cli.interrupts import Interrupted
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
-from ringleader.cli.kubernetes.follow_job import Interrupts, JobTerminal, attend
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions
 from ringleader.kubernetes.jobs.job_state import JobView
 

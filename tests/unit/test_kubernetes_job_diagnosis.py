@@ -9,10 +9,11 @@ import pytest
 
 from ringleader.errors import RequestError
 from ringleader.finding import Finding, Level
+from ringleader.followed_job import Progress
 from ringleader.kubernetes import why_not_running
 from ringleader.kubernetes.client.api_errors import ApiError
 from ringleader.kubernetes.client.api_resources import MPIJOBS
-from ringleader.kubernetes.jobs.job_diagnosis import Progress, end_of, explain, is_about_to_end, progress
+from ringleader.kubernetes.jobs.job_diagnosis import end_of, explain, is_about_to_end, progress
 from ringleader.kubernetes.jobs.job_state import (
     JobSnapshot,
     State,

@@ -91,7 +91,7 @@ OURS = {
 }
 OMP, XLA = "OMP_NUM_THREADS", "NPROC"
 INTRA, INTER = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
-RECYCLED = "RINGLEADER_RECYCLED_RESULTS"
+RECYCLED, PROFILE = "RINGLEADER_RECYCLED_RESULTS", "RINGLEADER_PROFILE"
 CHECK, ALIAS, UNCOUPLED = "RINGLEADER_CONSISTENCY_CHECK", "RINGLEADER_AS_HOROVOD", "RINGLEADER_UNCOUPLED"
 LIBRARIES = "LD_LIBRARY_PATH"
 OF_JAX = {
@@ -135,6 +135,7 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, str | None]]] = [
     ("parameters, by the caller", 1, {"caller": {CHECK: "off"}}, {CHECK: "off"}),
     ("recycled results", 1, {"asked": job(recycled_results=0), "caller": {RECYCLED: "5"}}, {RECYCLED: "0"}),
     ("recycled results, by the caller", 1, {"caller": {RECYCLED: "5"}}, {RECYCLED: "5"}),
+    ("a profile", 1, {"asked": job(profile="2:3"), "caller": {PROFILE: "4:5"}}, {PROFILE: "2:3"}),
     ("the alias", 1, {"asked": job(as_horovod=True)}, {ALIAS: "1"}),
     ("the alias, by the caller", 1, {"caller": {ALIAS: "1"}}, {ALIAS: "1"}),
     *((f"interfaces of {family}", 0, {"asked": BOTH, "family": family},

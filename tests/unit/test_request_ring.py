@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from ringleader.agents.elastic.generation_server import RING_BYTES
-from ringleader.engine.communicator import Call
+from ringleader.engine.communicator import MOST_LISTS, Call
 from ringleader.engine.exceptions import is_transport_error
+from ringleader.engine.mpi_communicator import SLICED_BYTES, MpiCommunicator, MpiPackedCopy
 from ringleader.engine.mpi_proxy.channel import address_of
 from ringleader.engine.mpi_proxy.libc_calls import DescriptorWait
-from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator, SlicedCopy
+from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator
 from ringleader.engine.mpi_proxy.request_ring import (
     ALIGNMENT,
     DATA_START,
@@ -193,16 +194,28 @@ def test_blocks_do_not_overlap_and_come_back(seed: int) -> None:
 
 def test_packed_pieces() -> None:
     scattered, packed = memoryview(bytearray(range(24))), memoryview(bytearray(8))
-    copy = SlicedCopy(address_of(packed), [3, 1, 4])
+    comm = ProxyCommunicator(SimpleNamespace(), (0, 1), 0, "all", (0, 0), when_used=True)  # type: ignore[arg-type]
+    copy = comm.packed_copy(address_of(packed), [3, 1, 4])
     copy.pack([address_of(scattered) + start for start in (10, 0, 20)])
     assert list(packed) == [10, 11, 12, 0, 20, 21, 22, 23]
     other = memoryview(bytearray(24))
     copy.unpack([address_of(other) + start for start in (10, 0, 20)])
     assert [other[at] for at in (0, 10, 12, 23)] == [0, 10, 12, 23]
     assert sum(other) == sum(packed)
-    for source in (other, scattered, memoryview(bytearray(24)), other):  # more than have their views kept
+    sources = [memoryview(bytearray(range(at, at + 24))) for at in range(MOST_LISTS)]
+    for source in (other, scattered, *sources, other):  # more than have their views kept
+        if source is sources[-1]:  # a plan that is kept may outlive those that were forgotten
+            copy.close()
         copy.pack([address_of(source) + start for start in (10, 0, 20)])
         assert list(packed) == [*source[10:13], source[0], *source[20:24]]
+
+
+@pytest.mark.parametrize(("lengths", "by_mpi"), [([SLICED_BYTES, 3], True), ([2 * SLICED_BYTES, 3], False)])
+def test_mpi_copies_what_is_short(lengths: list[int], by_mpi: bool) -> None:
+    memory = memoryview(bytearray(sum(lengths)))
+    comm = MpiCommunicator.__new__(MpiCommunicator)
+    comm._mpi = SimpleNamespace(buffer=SimpleNamespace(fromaddress=lambda address, nbytes: nbytes))
+    assert isinstance(comm.packed_copy(address_of(memory), lengths), MpiPackedCopy) == by_mpi
 
 
 @pytest.mark.parametrize("why", [MemoryError("the host agent gives no memory: full"), OSError(12, "no room")])

@@ -13,11 +13,12 @@ from tests import fabric_hosts
 from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
+from ringleader.bench.run_file import script_name
 from ringleader.bench.scale import measurement
 from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, faults_of, job_of, points_of, runs_left
 from ringleader.bench.scale.meter import Meter, Track
 from ringleader.bench.scale.sizes import parse_grid
-from ringleader.cli.scale.options import script_name, threads_for
+from ringleader.cli.scale.options import threads_for
 from ringleader.errors import LaunchError, RankError, RequestError
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire

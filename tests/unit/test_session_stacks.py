@@ -36,6 +36,7 @@ def shown(*states, is_stopping=False, act=Session._explain):
         is_stopping=is_stopping,
         _least_wait=None,
         listener=SimpleNamespace(warning=said.append),
+        note=lambda kind, who, why: None,
         hang=None,
     )
     act(session)
@@ -89,7 +90,8 @@ def test_a_report_of_no_kind_is_dropped(kind):
 
 def test_samples_of_a_host_come_from_its_agent_alone():
     heard = []
-    session = SimpleNamespace(listener=SimpleNamespace(report=lambda rank, words: heard.append(words)))
+    listener = SimpleNamespace(report=lambda rank, words: heard.append(words))
+    session = SimpleNamespace(listener=listener, channels=SimpleNamespace(record=None))
     one = SimpleNamespace(rank=2, host=SimpleNamespace(host=SimpleNamespace(name="h2")))
     words = {"do": "host_sample", "at": 1.0, "interfaces": {"eth0": [1, 2]}, "ports": {}}
     Session.on_host_sample(session, one, words)

@@ -14,7 +14,7 @@ import numpy
 
 from ringleader.adapters.numpy_adapter import Array, dtype_name
 from ringleader.adapters.operation_kinds import OperationKinds, TensorKind
-from ringleader.adapters.result_memory import result_like
+from ringleader.adapters.recycled_results import result_like
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
 

@@ -48,6 +48,10 @@ CHUNK_BYTES = 64 << 20
 """So much of it travels at once to ranks that do not have it."""
 
 
+_NO_MEMORY = 2
+"""What a rank says of a commit that its host has no memory for; 1: of any other error, 0: of none."""
+
+
 class CommitError(RuntimeError):
     """A state could not be committed; raised on all ranks, with the words of one that could not."""
 
@@ -68,6 +72,9 @@ class CommitPeers:
     def broadcast(self, memory: Array, name: str) -> None:
         """Fill memory with rank 0's, in place."""
 
+    def give_back_memory(self) -> None:
+        """Give back this rank's memory that is only kept for later."""
+
 
 class SessionPeers(CommitPeers):
     """All ranks of a session. Every call is collective."""
@@ -75,6 +82,7 @@ class SessionPeers(CommitPeers):
     def __init__(self, session: Session) -> None:
         """Speak on the session's engine."""
         self._engine = session.engine
+        self.give_back_memory = session.short_of_memory.call  # type: ignore[method-assign]
         ranks = session.ranks
         self.rank, self.size = ranks.rank, ranks.size
         self.local_rank, self.local_size = ranks.local_rank, ranks.local_size
@@ -200,20 +208,44 @@ class Commits:
         """
         parts, error = self._take_apart(captured)
         number, everybodys = (after, []) if after is not None else self._agree(parts, error)
-        written = 0
-        try:
-            if error is None:
-                written = self._write(parts, number + 1, everybodys)
-        except HorovodInternalError:
-            raise
-        except Exception as problem:  # memory of the host may refuse; the others wait for this rank
-            error = problem
-        failed, *agreed = self.peers.most([int(error is not None), *news], "elastic.commit.written")
-        self._raise_together(failed, error)
+        written, problem, failed, agreed = self._write_together(parts, error, number + 1, everybodys, news)
+        if failed == _NO_MEMORY:
+            # All ranks of a host give back what they only keep before one of them asks it again.
+            self.peers.give_back_memory()
+            self.peers.most([0], "elastic.commit.given_back")
+            written, problem, failed, agreed = self._write_together(
+                parts, error, number + 1, everybodys, news
+            )
+        self._raise_together(failed, problem)
         if self.peers.local_rank == 0:
             self.memory.set_number(number + 1, written)
         self.number = number + 1
         return agreed
+
+    def _write_together(
+        self,
+        parts: Sequence[Part],
+        error: Exception | None,
+        number: int,
+        everybodys: Sequence[Any],
+        news: Sequence[int],
+    ) -> tuple[int, Exception | None, int, list[int]]:
+        """Write a commit unless there is an ``error`` already.
+
+        Return its length, this rank's error, whether any rank has one (`_NO_MEMORY`: where memory was
+        refused), and the largest of each of ``news`` over all ranks.
+        """
+        written = 0
+        try:
+            if error is None:
+                written = self._write(parts, number, everybodys)
+        except HorovodInternalError:
+            raise
+        except Exception as problem:  # memory of the host may refuse; the others wait for this rank
+            error = problem
+        mine = 0 if error is None else _NO_MEMORY if isinstance(error, MemoryError) else 1
+        failed, *agreed = self.peers.most([mine, *news], "elastic.commit.written")
+        return written, error, failed, agreed
 
     def _agree(self, parts: Sequence[Part], error: Exception | None) -> tuple[int, list[Any]]:
         """Return the newest commit of any rank, and what is each rank's own, where that is kept.

@@ -1,7 +1,7 @@
 """Handles: operations that were begun and not waited for, and reductions in place that are kept after that.
 
-Describing an operation costs more than a few KiB cost to reduce. So a reduction in place that is done, of one
-array or of a group, is kept, without its arrays, until a like one is asked for under the same name.
+Describing an operation costs more than a few KiB cost to reduce. So a reduction that is done, of one array or
+of a group, is kept, without its arrays, until a like one is asked for under the same name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GROUP = "group."
 
 
 class KeptReduction:
-    """A reduction in place that has a name, so that it can be done again without being described anew.
+    """A reduction that has a name, so that it can be done again without being described anew.
 
     While it is pending its handle stands for it; when it is done it is in `KEPT`.
     """
@@ -38,9 +38,10 @@ class KeptReduction:
         arguments: tuple[Any, ...],
         grouped: bool = False,
     ) -> None:
-        """Take works whose results are to be in their arrays, and what they were asked for with.
+        """Take works, and what they were asked for with.
 
-        ``number`` is that of the process set. ``arguments`` are those of the call but for arrays and name.
+        ``number`` is that of the process set. ``arguments`` are those of the call but for arrays and name,
+        and say whether the results are in the arrays.
         """
         if len(KEPT) >= CAPACITY:  # not where they are kept: those of one step are all pending here
             KEPT.clear()

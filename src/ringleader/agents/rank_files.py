@@ -25,6 +25,7 @@ class RankFiles:
         """Where the rank reads how the others are; with a process id and ``.ask``: where that is asked."""
         self._call = f"{directory}/call.{rank}"
         self._called = False
+        self._trace = f"{directory}/trace.{rank}.json.gz"
         self._trouble: OSError | None = None
 
     def keep_call(self, piece: bytes) -> None:
@@ -37,11 +38,11 @@ class RankFiles:
             self._trouble = error  # told when the rank is to start
 
     def result(self) -> Iterator[bytes]:
-        """Return the pickled result of that function in pieces; nothing where there is none."""
-        if self._called:
-            with suppress(FileNotFoundError), open(f"{self._call}.result", "rb") as file:  # noqa: PTH123
-                while piece := file.read(protocol.PIECE):
-                    yield piece
+        """Return the pickled result of that function, or the rank's trace, in pieces; nothing without one."""
+        path = f"{self._call}.result" if self._called else self._trace
+        with suppress(FileNotFoundError), open(path, "rb") as file:  # noqa: PTH123
+            while piece := file.read(protocol.PIECE):
+                yield piece
 
     def add_status(self, lines: list[dict[str, Any]]) -> None:
         """Append lines to the file in which this rank may read how the others are.
@@ -75,6 +76,8 @@ class RankFiles:
             env["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(places.split(":")))
         with open(self.status, "wb", opener=_private):
             env["RINGLEADER_STATUS_FILE"] = self.status
+        if env.get("RINGLEADER_PROFILE"):
+            env["RINGLEADER_PROFILE_FILE"] = self._trace
         if self._called:
             env["RINGLEADER_CALL_IN"], env["RINGLEADER_CALL_OUT"] = self._call, f"{self._call}.result"
         for name in ("RINGLEADER_TOKEN", "RINGLEADER_CONTROL", "RINGLEADER_JOB_DIR"):

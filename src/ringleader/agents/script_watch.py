@@ -85,7 +85,7 @@ class Steps:
 
     def __init__(self, at: Callable[[int, str], object], begins: Callable[[], object] = nothing) -> None:
         """``at(steps, by)`` hears each new number of steps, ``begins()`` when optimizers begin a step."""
-        self._at, self._begins = at, begins
+        self.at, self._begins = at, begins
         self._counts: dict[str, int] = {}
         self._most = 0
         self._stepped: set[int] = set()
@@ -96,7 +96,7 @@ class Steps:
         count = self._counts[by] = self._counts.get(by, 0) + steps
         if count > self._most:
             self._most = count
-            self._at(count, by)
+            self.at(count, by)
 
     def before_torch(self, optimizer: object, *_arguments: object) -> None:
         """Note that a step of an optimizer begins: a wrapper's step holds that of what it wraps."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
+from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ringleader.dataclass_json import decoded
@@ -70,6 +72,13 @@ def faults_of_name(name: str) -> list[Fault]:
 def name_of_now(measured: str) -> str:
     """Return the name of a run that was given none: what is measured, and the time."""
     return f"{measured}-{datetime.now().strftime('%Y%m%d-%H%M%S')}"
+
+
+def script_name(command: Sequence[str]) -> str:
+    """Return a short name for what is run: the first script among the words, else the program."""
+    scripts = [word for word in command if word.endswith((".py", ".sh"))]
+    word = PurePath((scripts or list(command) or ["run"])[0]).stem
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") or "run"
 
 
 def read(path: Path) -> Run:

@@ -1,4 +1,4 @@
-"""Groups of commands: bench, image, k8s, operator, render; `main` has the commands that are in none.
+"""Groups of commands: bench, image, k8s, operator, render, slurm; `main` has the commands that are in none.
 
 Each command is imported only when it is called, so that ``--help`` is fast.
 """
@@ -176,6 +176,17 @@ k8s = LazyGroup(
     "k8s",
     table=JOB_COMMANDS,
     help="Jobs on Kubernetes. `ringleader run --on kubernetes` also submits a job and follows it.",
+)
+
+_SLURM = "slurm.job_commands"
+slurm = LazyGroup(
+    "slurm",
+    table={
+        "status": (f"{_SLURM}:status_command", "Show your jobs in Slurm, and why one waits."),
+        "logs": (f"{_SLURM}:logs_command", "Show the output of a job."),
+        "cancel": (f"{_SLURM}:cancel_command", "Cancel jobs."),
+    },
+    help="Jobs in Slurm. `ringleader run --on slurm` submits a job and follows it.",
 )
 
 render = LazyGroup(

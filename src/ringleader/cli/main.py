@@ -85,11 +85,12 @@ def _guarded_stream(stream: io.TextIOBase | object, *, silent: bool) -> io.TextI
 
 
 COMMANDS: Table = {
-    "run": ("run.command", "Run a command on many ranks: here, over ssh, on Kubernetes."),
+    "run": ("run.command", "Run a command on many ranks: here, over ssh, in Slurm, on Kubernetes."),
     "lab": ("lab", "Emulate a cluster on one machine, and its faults."),
     "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
     "bench": ("command_groups:bench", "Measure links, collectives and training steps."),
     "report": ("report", "Show, compare and serve stored runs."),
+    "analyze": ("analyze", "Show where training steps went, by PyTorch's traces."),
     "predict": ("predict", "Predict efficiency with more ranks or another network."),
     "doctor": ("doctor.command", "Check hosts or an image, and explain what to fix."),
     "config": ("config", "Show which defaults are set, and where."),
@@ -97,6 +98,7 @@ COMMANDS: Table = {
     "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications, variables."),
     "k8s": ("command_groups:k8s", "Kubernetes: jobs: submit, status, logs, explain, delete."),
     "operator": ("command_groups:operator", "Kubernetes: the MPIJob operator, its manifests and CRD."),
+    "slurm": ("command_groups:slurm", "Slurm: jobs: status, logs, cancel."),
     "completion": ("completion", "Shell: print the completion script for bash, zsh or fish."),
 }
 SECTIONS = {
@@ -105,6 +107,7 @@ SECTIONS = {
     "doctor": "Diagnose",
     "image": "Build",
     "k8s": "Kubernetes",
+    "slurm": "Slurm",
     "completion": "Shell",
 }
 """First command of each section of the help → its heading."""

@@ -61,8 +61,8 @@ REPLACE: Mapping[str, Any] = {"names": ("--replace",), "old": ("--force",)}
 """Declaration of the option that lets a command write over what is there."""
 
 _STRENGTHS = {ParameterSource.COMMANDLINE: 9, ParameterSource.ENVIRONMENT: 8}
-_WRONG = "ringleader.wrong"
-"""Where a context keeps parameter → faults of its words; variables are reported elsewhere."""
+_WRONG, _ARGS = "ringleader.wrong", "ringleader.args"
+"""Where a context keeps parameter → faults of its words (variables are reported elsewhere), and all words."""
 
 
 class Value(click.ParamType):  # type: ignore[type-arg]
@@ -297,6 +297,7 @@ class Command(click.Command, Generic[Options]):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; RequestError with all that is wrong where files and variables are wrong."""
+        ctx.meta[_ARGS] = tuple(args)
         configuration = ctx.find_object(Configuration)
         if configuration is None:
             return super().parse_args(ctx, args)
@@ -388,6 +389,24 @@ def given(ctx: click.Context) -> list[click.Parameter]:
     """Return the parameters that stand on the command line."""
     here = ParameterSource.COMMANDLINE
     return [one for one in ctx.command.params if one.name and ctx.get_parameter_source(one.name) is here]
+
+
+def words_given(ctx: click.Context, without: Collection[str] = ()) -> list[str]:
+    """Return the options of the command line as they were written, but for these parameters and arguments."""
+    values, _, order = ctx.command.make_parser(ctx).parse_args(list(ctx.meta[_ARGS]))
+    words: list[str] = []
+    for parameter in dict.fromkeys(order):
+        if not isinstance(parameter, Option) or parameter.name in without:
+            continue
+        value, name = values[parameter.name or ""], parameter.part.spelling
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, str):
+                words += [f"{name}={one}"] if name.startswith("--") else [name, one]
+            elif isinstance(one, tuple):
+                words += [name, *one]
+            else:
+                words.append(parameter.secondary_opts[-1] if one is False else name.partition("/")[0])
+    return words
 
 
 def misplaced(names: Callable[[str], bool], what: str, hint: str = "") -> list[Fault]:

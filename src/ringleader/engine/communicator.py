@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 from struct import Struct
 from typing import Any, Protocol
 
@@ -137,9 +138,9 @@ _ALONE = _holders([object()])[0]
 """What is counted for an object that only the list holds: versions of Python count differently."""
 
 
-MOST_LISTS = 2
+MOST_LISTS = 4
 """Lists of addresses for which a packed copy keeps what it has found: where arrays are taken from, and where
-results go."""
+results go, which is not the same memory each time if they are new."""
 
 
 class PackedCopy:
@@ -178,10 +179,31 @@ class PackedCopy:
         """Give back what `_look_up` made."""
 
     def close(self) -> None:
-        """Let go of what was made for it."""
+        """Let go of what was made for it. Whoever still copies with it has that made again."""
         for _, found in self._known:
             self._drop(found)
         self._known = []
+
+
+class SlicedCopy(PackedCopy):
+    """Copies arrays one by one, by views of their memory. See `communicator.PackedCopy`."""
+
+    def __init__(self, address: int, lengths: Sequence[int]) -> None:
+        """``address`` is that of the memory, ``lengths`` are the bytes of each array."""
+        super().__init__(lengths)
+        memory, ends = memory_at(address, sum(lengths)), list(accumulate(lengths))
+        self._slices = [memory[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
+
+    def pack(self, addresses: list[int]) -> None:
+        for packed, array in zip(self._slices, self._found(addresses), strict=True):
+            packed[:] = array
+
+    def unpack(self, addresses: list[int]) -> None:
+        for packed, array in zip(self._slices, self._found(addresses), strict=True):
+            array[:] = packed
+
+    def _look_up(self, addresses: list[int]) -> list[memoryview]:
+        return [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
 
 
 class Communicator:
@@ -252,7 +274,7 @@ class Communicator:
 
     def packed_copy(self, address: int, lengths: Sequence[int]) -> PackedCopy:
         """Return what copies arrays of these bytes, none of them 0, to and from the memory at an address."""
-        raise NotImplementedError
+        return SlicedCopy(address, lengths)
 
     def of(self, comm: Any) -> Communicator:
         """Return a communicator of mpi4py's that a script has made; `ValueError` where no script has one."""

@@ -68,6 +68,8 @@ class Session(SessionParts):
     that ranks have ended. None for a rank that is alone."""
     at_shutdown: Callbacks = field(default_factory=Callbacks)
     """Called before the memory of this session goes: gradients move out of it."""
+    short_of_memory: Callbacks = field(default_factory=Callbacks)
+    """Called where the host refuses memory: what is only kept for later goes."""
     at_join: Callbacks = field(default_factory=Callbacks)
     """Called when all ranks have joined: what they count together is not equal any more."""
     sets_to_register: bool = True

@@ -108,10 +108,13 @@ class Execution:
 
     def stage_first(self, plan: RoundPlan) -> int:
         """Lay out what a plan does first, before the ranks synchronize for it; return how, 0 where it was
-        not.
+        not: where nothing like it was done before, there is no memory for it.
 
         Ranks pack what follows where this was packed, so it is laid out when this is done.
         """
+        buffer, new = self._fusion_buffer, plan.batches is None and not plan.joins
+        if new and buffer is not None and buffer.is_known(plan.in_order):
+            plan.batches = self._batches(plan.in_order)
         if plan.batches is None:
             return 0
         batch, works = plan.batches[0]

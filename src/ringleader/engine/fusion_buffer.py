@@ -31,6 +31,7 @@ MOST_PLANS = 256
 MOST_ROUND_PLANS = 64
 """Plans of rounds that are kept."""
 _ARRAY, _OUT, _NAME = attrgetter("array"), attrgetter("out"), attrgetter("name")
+_SIGNATURE = attrgetter("signature")
 _DIGEST, _ORDER, _REPEATED = attrgetter("digest"), attrgetter("order"), attrgetter("repeated")
 
 
@@ -38,8 +39,8 @@ _DIGEST, _ORDER, _REPEATED = attrgetter("digest"), attrgetter("order"), attrgett
 class FusionLimits:
     """What is packed. Equal on all ranks."""
 
-    small_bytes: int = 128 << 10
-    """A larger array travels alone: a barrier costs no more than its two copies would."""
+    small_bytes: int = 512 << 10
+    """A larger array travels alone: its barriers and descriptions cost no more than its two copies would."""
     most_bytes: int = 1 << 20
     """So much is packed together at most: it stays in the cache from the first copy to the last."""
 
@@ -124,10 +125,10 @@ class FusionBuffer:
 
     def batches(self, works: Sequence[Work]) -> list[Batch]:
         """Return how these works are done. All ranks ask for the same works in the same order."""
-        calls = [work.signature for work in works]
-        key = tuple(map(id, calls))
+        key = tuple(map(id, map(_SIGNATURE, works)))
         known = self._plans.get(key)
         if known is None:
+            calls = list(map(_SIGNATURE, works))
             if len(self._plans) >= MOST_PLANS:
                 self._forget_plans()
             batches = plan_batches(calls, self._limits)
@@ -137,6 +138,10 @@ class FusionBuffer:
             # The entry holds the calls, so that no other ones get their identities.
             known = self._plans[key] = (calls, batches)
         return known[1]
+
+    def is_known(self, works: Sequence[Work]) -> bool:
+        """Return whether works like these were done before, so that there is memory for them."""
+        return tuple(map(id, map(_SIGNATURE, works))) in self._plans
 
     def _allocate(self, batch: Batch) -> None:
         kernels, signature = self._kernels, batch.signature

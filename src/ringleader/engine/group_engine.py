@@ -84,8 +84,7 @@ class Engine:
         """
         signature, queue = work.signature, self.queue
         gradients = signature.kind in GRADIENTS
-        busy = queue.broken or queue.works or queue.observer is not None or self._released.to_tell
-        if busy or signature.device != "cpu" or not queue.lock.acquire(False):
+        if self.is_busy() or signature.device != "cpu" or not queue.lock.acquire(False):
             if gradients:
                 with self.times.waiting():
                     queue.run(work)
@@ -113,6 +112,11 @@ class Engine:
         transport = self.transport
         reduction = transport.reductions.get(id(signature)) or transport.reduction_of(signature)
         return None if reduction is None else reduction.bind(source, target, address)
+
+    def is_busy(self) -> bool:
+        """Return whether `run_again` would do nothing, as far as is known without the queue's lock."""
+        queue = self.queue
+        return bool(queue.works or queue.broken or queue.observer is not None or self._released.to_tell)
 
     def run_again(
         self,

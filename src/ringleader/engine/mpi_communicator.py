@@ -22,6 +22,8 @@ from ringleader.engine.communicator import (
 )
 from ringleader.engine.reduction_kernels import ITEMSIZE
 
+SLICED_BYTES = 32 << 10
+"""Arrays that are this long on average are copied one by one: MPI's copy of their bytes takes longer then."""
 _NAMES = {
     Call.ALLREDUCE: "Allreduce",
     Call.ALLGATHER: "Allgather",
@@ -181,7 +183,9 @@ class MpiCommunicator(Communicator):
     def shared_memory(self, nbytes: int) -> MpiSegment:
         return MpiSegment(self._mpi, self, nbytes)
 
-    def packed_copy(self, address: int, lengths: Sequence[int]) -> MpiPackedCopy:
+    def packed_copy(self, address: int, lengths: Sequence[int]) -> PackedCopy:
+        if sum(lengths) >= SLICED_BYTES * len(lengths):
+            return super().packed_copy(address, lengths)
         return MpiPackedCopy(self._mpi, address=address, lengths=lengths)
 
 

@@ -11,13 +11,13 @@ import os
 import select
 import selectors
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ringleader.agents import job_directory
-from ringleader.errors import ProbeError, RefusedError, RingleaderError, StoppedError
+from ringleader.errors import ProbeError, RefusedError, RequestError, RingleaderError, StoppedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import probe
 from ringleader.launch.launch_plan import Prepared, Prober, prepare
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ringleader.launch.outcome import JobExit
     from ringleader.launch.preforked_hosts import PreforkedHosts
     from ringleader.launch.supervision.mpirun_session import Supervisor
+    from ringleader.launch.supervision.ranks import RankState
 
 EARLY_SECONDS = 10.0
 LEAST = 1024 * 1024
@@ -73,6 +74,8 @@ def launch(
             standby=standby,
             record=record,
         )
+    if job.profile_dir is not None:
+        _make_trace_directory(Path(job.profile_dir))
     starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record)
     with signals.caught() as caught, contextlib.closing(starts):
         while True:
@@ -256,6 +259,8 @@ class _Starts:
     def _outcome(self, prepared: Prepared, run: Supervisor, ended: JobExit) -> Outcome:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
+        if self.job.profile_dir is not None:
+            _write_traces(Path(self.job.profile_dir), ranks, self.listener)
         proof = None
         told = [state.evidence for state in ranks if state.evidence is not None]
         is_worth = len(ranks) > 1 and any(self.job.require or may_have_exchanged(words) for words in told)
@@ -284,6 +289,30 @@ class _Starts:
             stragglers=run.slow_ranks(),
             devices=prepared.settings.facts,
         )
+
+
+def _make_trace_directory(directory: Path) -> None:
+    """Raises RequestError where traces cannot be written, or would be mixed with those of another job."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        earlier = next(directory.glob("rank-*.json.gz"), None)
+    except OSError as error:
+        what = f"cannot make {error.filename or directory}: {error.strerror or error}"
+        raise RequestError(what, where="--profile-dir") from None
+    if earlier is not None:
+        what, hint = f"{directory} has traces of another job", "name another directory, or remove them"
+        raise RequestError(what, where="--profile-dir", hint=hint)
+
+
+def _write_traces(directory: Path, ranks: Sequence[RankState], listener: Listener) -> None:
+    """Write the traces that the agents have sent."""
+    for state in ranks:
+        if state.result:
+            try:
+                Path(directory, f"rank-{state.rank}.json.gz").write_bytes(state.result)
+            except OSError as error:
+                what = f"the trace of rank {state.rank} cannot be written: {error.strerror or error}"
+                listener.warning(f"{error.filename or directory}: {what}")
 
 
 def may_have_exchanged(evidence: Mapping[str, Any]) -> bool:

@@ -151,5 +151,7 @@ class Outcome(JobExit):
     """Ranks that the others waited for while they were slow."""
     rate: Sample | None = None
     """How fast it trained, where it reported samples or steps; who listened has measured it."""
+    profile: Mapping[str, Any] | None = None
+    """Where the steps of ``--profile`` went, as JSON values; who listened has read the traces."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)
     """Host → its GPUs and NICs, for hosts of a job on several that have RDMA devices."""

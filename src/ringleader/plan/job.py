@@ -6,6 +6,8 @@ line's business, parsing their text is ``host_list``'s, choosing slots is ``rank
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -131,6 +133,19 @@ def _directory(text: str) -> str:
     if not text:  # a variable of the shell may be unset
         raise WrongValueError("names no directory", "give its path")
     return text
+
+
+def _steps(text: str) -> str:
+    match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text.strip())
+    if match is None:
+        raise WrongValueError(f"{text[:80]!r} names no steps", "write FIRST:LAST, such as 20:40")
+    first, last = int(match[1]), int(match[2])
+    if first < 2:
+        what = f"step {first} cannot be recorded: its beginning is unknown"
+        raise WrongValueError(what, "use 2 or a later step, such as 20:40")
+    if last < first:
+        raise WrongValueError(f"step {last} comes before step {first}", f"write {last}:{first}")
+    return f"{first}:{last}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +297,18 @@ class Job:
         of="scale",
         **SECONDS,
     )
+    profile: str | None = option(
+        "Record optimizer steps FIRST to LAST on every rank with PyTorch's profiler, and print where they "
+        "went; the script needs no change.",
+        metavar="FIRST:LAST",
+        read=_steps,
+    )
+    profile_dir: str | None = option(
+        "Directory for the traces of --profile. [default: in that of --report, else in a new one in runs]",
+        metavar="DIR",
+        read=_directory,
+    )
+    """Given wherever ``profile`` is, once the job is complete."""
     grace: float = option(
         "Time between SIGTERM and SIGKILL when ranks are stopped; a second Ctrl-C skips it. [default: 30]",
         default=30.0,
@@ -358,6 +385,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(Fault(where=where, what=what, hint=hint))
 
     known = {fault.where for fault in job.faults}
+    found += _faults_of_the_profile(job, known)
     if not job.command and "COMMAND" not in known:
         wrong("COMMAND", "nothing to run", "ringleader run -n 2 python train.py")
     if any("\0" in word for word in job.command):
@@ -385,6 +413,17 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
         wrong("--mpi", f"{job.mpi!r} is unknown", hint)
     return tuple(found)
+
+
+def _faults_of_the_profile(job: Job, known: Collection[str]) -> Iterator[Fault]:
+    """Yield what is wrong with ``--profile``; ``known``: what has faults already."""
+    if job.profile is None and job.profile_dir is not None and "--profile" not in known:
+        hint = "add --profile 20:40, or leave it out"
+        yield Fault(where="--profile-dir", what="counts with --profile only", hint=hint)
+    if job.profile is not None and job.elastic is not None:
+        what = "is for jobs whose ranks stay; those of an elastic job come and go"
+        hint = "leave it out, or leave out what makes the job elastic (--min-np, …)"
+        yield Fault(where="--profile", what=what, hint=hint)
 
 
 def faults_of_mpirun_words(words: tuple[str, ...]) -> list[Fault]:

@@ -77,7 +77,7 @@ _OF_OPENMPI = {
 _OF_A_JOB = (
     "RINGLEADER_CONTROL", "RINGLEADER_TOKEN", "RINGLEADER_JOB_ID", "RINGLEADER_MPI_FAMILY",
     "RINGLEADER_LAUNCHED", "RINGLEADER_UNCOUPLED", "RINGLEADER_REPORT_FD", "RINGLEADER_STATUS_FILE",
-    "RINGLEADER_STEP_TIMES",
+    "RINGLEADER_PROFILE", "RINGLEADER_STEP_TIMES",
 )  # fmt: skip
 
 NEVER_FORWARDED = (
@@ -331,6 +331,7 @@ def _launch(job: Job, mpi: Mpi, job_id: str) -> dict[str, str]:
         "RINGLEADER_CONSISTENCY_CHECK": job.consistency_check,
         "RINGLEADER_RECYCLED_RESULTS": None if job.recycled_results is None else str(job.recycled_results),
         "RINGLEADER_AS_HOROVOD": "1" if job.as_horovod else None,
+        "RINGLEADER_PROFILE": job.profile,
         "RINGLEADER_STEP_TIMES": "1" if job.report is not None else None,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -13,7 +13,7 @@ from ringleader.adapters.process_sets import ProcessSet
 from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.operations import Work
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.torch.result_memory import result_like
+from ringleader.torch.recycled_storages import result_like
 from ringleader.torch.torch_kernels import TorchKernels, dtype_name
 
 __all__ = [

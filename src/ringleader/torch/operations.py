@@ -6,6 +6,7 @@ Signatures and their order are Horovod's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ from ringleader.adapters.process_sets import (
     next_serial,
 )
 from ringleader.adapters.reductions import Average, Sum, handle_average_backwards_compatibility
+from ringleader.adapters.submit_operation import Operation
 from ringleader.engine.operations import ReduceOp
 from ringleader.torch.compression import Compression, Compressor
 from ringleader.torch.differentiable import (
@@ -40,7 +42,8 @@ from ringleader.torch.differentiable import (
     Splits,
     into_tensor,
 )
-from ringleader.torch.repeated_reductions import in_place_as_it_is, reduced
+from ringleader.torch.recycled_storages import result_like
+from ringleader.torch.repeated_reductions import as_it_is, reduced
 from ringleader.torch.torch_kernels import TorchKernels
 
 __all__ = [
@@ -128,7 +131,7 @@ def allreduce_async(
 ) -> int:
     """Begin an allreduce and return a handle for `synchronize`; leave the tensor alone until then."""
     chosen = handle_average_backwards_compatibility(op, average)
-    return ALLREDUCE.begin(tensor, name, process_set, chosen, prescale_factor, postscale_factor)
+    return _begin(ALLREDUCE, (tensor,), False, name, process_set, chosen, prescale_factor, postscale_factor)
 
 
 def allreduce_async_(
@@ -146,7 +149,7 @@ def allreduce_async_(
     kept = KEPT.pop(name, None)
     if kept is not None and kept.arguments == arguments:
         dtype, shape = kept.kinds[0]
-        # As `in_place_as_it_is` says, without its call.
+        # As `as_it_is` says, without its call.
         if (
             tensor.dtype is dtype
             and tensor.shape == shape
@@ -207,7 +210,9 @@ def grouped_allreduce_async(
 ) -> int:
     """Begin allreduces of several tensors; `synchronize` of the handle returns a tuple."""
     chosen = handle_average_backwards_compatibility(op, average)
-    return ALLREDUCE.begin_group(tensors, name, process_set, chosen, prescale_factor, postscale_factor)
+    return _begin(
+        ALLREDUCE, tuple(tensors), True, name, process_set, chosen, prescale_factor, postscale_factor
+    )
 
 
 def grouped_allreduce_(
@@ -236,28 +241,44 @@ def grouped_allreduce_async_(
 ) -> int:
     """Begin allreduces of several tensors in place; `synchronize` of the handle returns a tuple of them."""
     chosen = handle_average_backwards_compatibility(op, average)
-    members, arguments = tuple(tensors), (chosen, prescale_factor, postscale_factor, process_set)
-    as_they_are = all([in_place_as_it_is(tensor) for tensor in members])
-    kept = KEPT.pop(GROUP + name, None) if isinstance(name, str) else None
+    return _begin(
+        ALLREDUCE_IN_PLACE, tuple(tensors), True, name, process_set, chosen, prescale_factor, postscale_factor
+    )
+
+
+def _begin(
+    operation: Operation,
+    tensors: tuple[torch.Tensor, ...],
+    grouped: bool,
+    name: str | None,
+    process_set: ProcessSet,
+    *reduction: Any,
+) -> int:
+    """Begin an allreduce of one tensor or of a group, by what is kept under its name if that fits."""
+    arguments = (operation, process_set, reduction)
+    as_they_are = isinstance(name, str) and all(map(as_it_is, tensors))
+    kept = KEPT.pop(GROUP + name if grouped else name, None) if isinstance(name, str) else None
     alike = kept is not None and as_they_are and kept.arguments == arguments
-    if kept is not None and alike and kept.kinds == [(one.dtype, one.shape) for one in members]:
+    if kept is not None and alike and kept.kinds == [(one.dtype, one.shape) for one in tensors]:
         COUNTED[kept.number] += 1
-        for work, tensor in zip(kept.works, members, strict=True):
-            work.array = work.out = tensor
+        in_place = operation is ALLREDUCE_IN_PLACE
+        for work, tensor in zip(kept.works, tensors, strict=True):
+            work.array, work.out = tensor, tensor if in_place else result_like(tensor)
         kept.engine.submit_all(kept.works)
         handle = next(NEXT_HANDLE)
         PENDING[handle] = kept
         return handle
-    handle = ALLREDUCE_IN_PLACE.begin_group(
-        members, name, process_set, chosen, prescale_factor, postscale_factor
-    )
-    if isinstance(name, str) and members and as_they_are and chosen is not ReduceOp.ADASUM:
+    if grouped:
+        handle = operation.begin_group(tensors, name, process_set, *reduction)
+    else:
+        handle = operation.begin(tensors[0], name, process_set, *reduction)
+    if isinstance(name, str) and tensors and as_they_are and reduction[0] is not ReduceOp.ADASUM:
         pending = PENDING[handle]
         assert isinstance(pending, tuple)
         engine, works, _result = pending
         number = process_set.process_set_id
         PENDING[handle] = KeptReduction(
-            engine=engine, works=works, name=name, number=number, arguments=arguments, grouped=True
+            engine=engine, works=works, name=name, number=number, arguments=arguments, grouped=grouped
         )
     return handle
 

@@ -7,18 +7,19 @@ begun and waited for later is kept in `ringleader.adapters.handles`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from ringleader.adapters.process_sets import ProcessSet, begin_operation
-from ringleader.adapters.result_memory import LEAST_BYTES
+from ringleader.adapters.recycled_results import LEAST_BYTES
 from ringleader.engine.group_engine import Engine
 from ringleader.engine.operations import ReduceOp, Work
 from ringleader.engine.rank_group import Group
 from ringleader.engine.transports.transport import Bound
 from ringleader.torch.differentiable import OPERATIONS, into_tensor
-from ringleader.torch.result_memory import result_like
+from ringleader.torch.recycled_storages import result_like
 from ringleader.torch.torch_kernels import dtype_name, flat_at
 
 CAPACITY = 1024
@@ -64,13 +65,13 @@ class RepeatedReduction:
     """A description, and what is bound to the memory of tensors that it was used for."""
 
     __slots__ = (
-        *("_binds", "_bound", "_count", "_dtype", "_engine", "_key", "_like"),
+        *("_binds", "_bound", "_count", "_dtype", "_engine", "_is_busy", "_key", "_like"),
         *("_op", "_postscale", "_prescale", "_run", "_work"),
     )
 
     def __init__(self, engine: Engine, work: Work, tensor: torch.Tensor) -> None:
         """Keep the description of what the engine did to ``tensor``."""
-        self._engine, self._run = engine, engine.run_again
+        self._engine, self._run, self._is_busy = engine, engine.run_again, engine.is_busy
         self._work = work.with_arrays(None, None)
         signature = work.signature
         self._key: _Key = (tensor.dtype, tensor.shape, work.local_name)
@@ -109,17 +110,22 @@ class RepeatedReduction:
         key: Any = tensor.data_ptr()
         out = tensor
         if not in_place:
+            if self._is_busy():
+                return None
             out = self._like(tensor)
             key = key, out.data_ptr()
         bound = self._bound.get(key)
         # Where something is bound to this memory, what autograd knows does not matter.
         if bound is None and tensor.requires_grad:
             return None
-        bind = self._bind if bound is None and self._binds else None
+        bind = partial(self._bind, key) if bound is None and self._binds else None
         return out if self._run(self._work, serial, tensor, out, bound, bind) else None
 
-    def _bind(self, tensor: torch.Tensor, out: torch.Tensor) -> Bound | None:
-        """Return what does the reduction in the memory of these tensors; remember it where it keeps none."""
+    def _bind(self, key: Any, tensor: torch.Tensor, out: torch.Tensor) -> Bound | None:
+        """Return what does the reduction in the memory of these tensors; remember it where it keeps none.
+
+        ``key``: their addresses, as `run` looks for them.
+        """
         source: Any
         target: Any
         source, target = (flat_at(one.data_ptr(), self._dtype, self._count) for one in (tensor, out))
@@ -128,15 +134,14 @@ class RepeatedReduction:
             source, target = tensor.view(-1), out.view(-1)
         address = 0
         if out is tensor:
-            target, address = source, tensor.data_ptr()
+            target, address = source, key
         bound = self._engine.bind(self._work.signature, source, target, address)
         if bound is None:  # and so it is for any memory
             self._binds = False
         elif is_memory:
             if len(self._bound) >= ADDRESSES:
                 self._bound.clear()
-            place = tensor.data_ptr()
-            self._bound[place if out is tensor else (place, out.data_ptr())] = bound
+            self._bound[key] = bound
         return bound
 
     def describes(self, work: Work) -> bool:
@@ -151,8 +156,8 @@ class RepeatedReduction:
         kept[self._key] = self
 
 
-def in_place_as_it_is(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's memory is host memory that holds its values as they are, to be written to."""
+def as_it_is(tensor: torch.Tensor) -> bool:
+    """Return whether the engine can work on the tensor itself: its values are in host memory as they are."""
     return (
         tensor.__class__ is torch.Tensor
         and tensor.layout is _STRIDED

@@ -239,6 +239,36 @@ for _ in range(2):
         except hvd.HorovodInternalError as error:
             assert "Mismatched tensor shapes" in str(error), error
 
+# New results are kept as those in place are. What a script has of them never changes, nor do its tensors.
+sources = [value(at) * (RANK + 1) for at in range(4)] + [torch.full((70_000,), RANK + 1.0)]
+wanted = [value(at) * TOTAL for at in range(4)] + [torch.full((70_000,), float(TOTAL))]
+new = []
+for turn in range(4):
+    handles = [hvd.allreduce_async(one, name=f"new{at}", op=hvd.Sum) for at, one in enumerate(sources)]
+    new.append([hvd.synchronize(handle) for handle in handles])
+    new.append(hvd.synchronize(hvd.grouped_allreduce_async(sources, name="new", op=hvd.Sum)))
+    works = [KEPT[key].works[0] for key in ("new0", "new4", GROUP + "new")]
+    assert turn == 0 or all(one is other for one, other in zip(works, before, strict=True)), turn
+    assert all(work.array is None and work.out is None for work in works)
+    before = works
+    for results in new:
+        assert all(torch.equal(one, want) for one, want in zip(results, wanted, strict=True)), turn
+assert len({one[4].data_ptr() for one in new}) == len(new)
+assert all(torch.equal(one, want / TOTAL * (RANK + 1)) for one, want in zip(sources, wanted, strict=True))
+for in_place in (True, False, True):
+    mine = sources[1].clone()
+    call = hvd.allreduce_async_ if in_place else hvd.allreduce_async
+    result = hvd.synchronize(call(mine, name="new1", op=hvd.Sum))
+    assert (result is mine) == in_place
+    assert torch.equal(result, wanted[1])
+    both = [sources[1].clone(), sources[2].clone()]
+    grouped = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
+    results = hvd.synchronize(grouped(both, name="new", op=hvd.Sum))
+    assert [one is other for one, other in zip(results, both, strict=True)] == [in_place] * 2
+    assert all(map(torch.equal, results, wanted[1:3]))
+weight = sources[1].clone().requires_grad_()
+assert torch.equal(hvd.synchronize(hvd.allreduce_async(weight, name="new1", op=hvd.Sum)), wanted[1])
+
 # What is packed is laid out before the ranks synchronize. In place they synchronize once more, when all sums
 # are written.
 if session().engine.transport.name == "window":
@@ -254,6 +284,13 @@ if session().engine.transport.name == "window":
                 assert (tensor == TOTAL + SIZE * (number - 1)).all()
             found = flags.meetings - before[0], flags._barriers - before[1]
             assert number == 1 or (found == meetings) == (number > 1), (factor, number, found)
+        for number in range(3):  # and so are operations like them that have other names
+            before = flags.meetings, flags._barriers
+            for tensor in tensors:
+                tensor.fill_(RANK + number)
+            results = hvd.grouped_allreduce(tensors, op=hvd.Sum)
+            assert all((one == TOTAL + SIZE * (number - 1)).all() for one in results)
+            assert (flags.meetings - before[0], flags._barriers - before[1]) == meetings, (factor, number)
 
 # No more are kept than CAPACITY.
 for at in range(CAPACITY // 512 + 2):

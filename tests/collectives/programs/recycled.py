@@ -11,7 +11,7 @@ import torch
 
 import ringleader.torch as hvd
 from ringleader.adapters.array_operations import ALLREDUCE
-from ringleader.torch.result_memory import TENSORS
+from ringleader.torch.recycled_storages import TENSORS
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

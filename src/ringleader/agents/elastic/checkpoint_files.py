@@ -263,6 +263,9 @@ class CheckpointFiles:
         self._commits = commits
         self._say = say
         self._directory, self._every = "", 0
+        self._newest = 0
+        """The newest commit that is in a file, or is being written to one."""
+        self._finishing = False
         self._answer = self._memory = -1
         self._began = self._heard_at = self._told_at = 0.0
         self._number = 0
@@ -287,11 +290,22 @@ class CheckpointFiles:
 
     def committed(self, number: int) -> None:
         """Write this commit if it is one to be written."""
-        if not self._every or number % self._every:
-            return
+        if self._every and number % self._every == 0:
+            self._write_now(number)
+
+    def finish(self) -> None:
+        """Write the newest commit, too: the job ends before its script has come to its end."""
+        self._finishing = False
+        if self.writing:
+            self._finishing = True  # behind the file that is being written
+        elif self._every and (number := max(self._commits.held(), default=0)) > self._newest:
+            self._write_now(number)
+
+    def _write_now(self, number: int) -> None:
         why = ""
         if self.pid:
             why = f"commit {self._number} is still being written, for {time.monotonic() - self._began:.1f} s"
+        self._newest = self._newest if why else number
         if why := why or self._start(number, lambda there: self._written(number, there), self._commits.fds):
             self._say(do="not_checkpointed", number=number, why=why)
 
@@ -384,6 +398,8 @@ class CheckpointFiles:
         if not self._is_over:
             why = f"the process that wrote or read it ended with status {status}"
             self._over(self._end or {"why": why})
+        if self._finishing:
+            self.finish()
 
     def stop(self) -> None:
         """Read no more: the job ends."""
@@ -409,6 +425,7 @@ class CheckpointFiles:
         try:
             if number:
                 self._commits.take(number, int(words["nbytes"]), memory, path)
+                self._newest = number
         except CommitMemoryError as error:
             refused, number, path = [*refused, f"{path}: {error}"], 0, ""
         if not number:

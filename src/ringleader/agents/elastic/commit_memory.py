@@ -33,7 +33,7 @@ LIMIT_VARIABLE = "RINGLEADER_COMMIT_LIMIT"
 """Bytes that both buffers of a host may take together."""
 
 
-class CommitMemoryError(Exception):
+class CommitMemoryError(MemoryError):
     """There is no memory for a commit, or no commit of that number; the words say which and why."""
 
 

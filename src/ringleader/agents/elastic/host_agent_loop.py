@@ -231,6 +231,8 @@ class HostAgent:
         self.service.begin(words)
 
     def _bye(self, words: dict[str, Any]) -> None:
+        if words.get("unfinished"):
+            self.files.finish()
         self._end(time.monotonic())
 
 

@@ -117,6 +117,9 @@ def _watch(module: ModuleType) -> None:
                 progress, _end.write, status
             )
             _end.watch = watch
+            if wanted := os.environ.pop("RINGLEADER_PROFILE", ""):  # not for a job that the script starts
+                recording = _loaded("ringleader_step_profile", f"{agents}/step_profile.py")
+                recording.attach(watch, wanted, os.environ["RINGLEADER_PROFILE_FILE"])
         watch.begin(module)
     except Exception:  # of another version than those known: what it does stays unknown
         _end.write(b'{"kind":"unwatched","module":"%b"}\n' % module.__name__.encode())

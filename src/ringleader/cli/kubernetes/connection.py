@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ from ringleader.option_fields import words_of
 if TYPE_CHECKING:
     import asyncio
 
+    from ringleader.followed_job import End, Listener
     from ringleader.kubernetes.client.cluster import Cluster
+    from ringleader.kubernetes.jobs.job_state import JobView
 
 
 @contextmanager
@@ -45,6 +48,25 @@ class Connection:
     namespace: str
     options: str
     """The options that led here, for commands that we tell the user to type: `` --namespace team``."""
+    ends = ("delete", "deleting")
+
+    @property
+    def where(self) -> str:
+        """As `Place` has it."""
+        return f" in namespace {self.namespace}"
+
+    def command(self, verb: str, name: str = "") -> str:
+        """As `Place` has it."""
+        return f"ringleader k8s {verb}{name and f' {name}'}{self.options}"
+
+    async def follow(
+        self, job: JobView, listener: Listener, *, shows_log: bool, start_timeout: float | None
+    ) -> End:
+        """As `Place` has it."""
+        from ringleader.kubernetes.jobs.job_follower import Follower  # doctor of hosts starts without it
+
+        follower = Follower(self.cluster, job, listener, clock=time.time, shows_log=shows_log)
+        return await follower.run(start_timeout=start_timeout)
 
 
 def with_cluster(options: ClusterOptions, do: Callable[[Connection], Awaitable[Result]]) -> Result:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ringleader import __version__
+from ringleader.cli.follow_job import attend, job_terminal
 from ringleader.cli.kubernetes.connection import (
     Connection,
     namespace_without_cluster,
@@ -18,7 +19,6 @@ from ringleader.cli.kubernetes.connection import (
     tell,
     with_cluster,
 )
-from ringleader.cli.kubernetes.follow_job import attend, job_terminal
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
 from ringleader.cli.options.kubernetes_options import (
@@ -31,9 +31,10 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import result_to
 from ringleader.cli.typed_command import misplaced
 from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
-from ringleader.kubernetes.jobs.job_diagnosis import End
+from ringleader.followed_job import End, Work
 from ringleader.kubernetes.jobs.job_request import JobRequest
-from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, OperatorlessSubmission, Work
+from ringleader.kubernetes.jobs.job_state import JobView
+from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, OperatorlessSubmission
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.mpijob.model import MPIJob
@@ -182,7 +183,7 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
 
 def work_of(
     on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
-) -> Work:
+) -> Work[JobView]:
     """Return what brings a job onto this kind of cluster and takes it away again."""
     if on == "pods":
         return OperatorlessSubmission(connection.cluster, job, _settings(follow), tell=tell)

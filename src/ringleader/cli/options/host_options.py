@@ -69,11 +69,12 @@ class HostOptions:
 
 
 ON = {
-    "metavar": "local|ssh|lab|kubernetes|pods",
-    "choices": (*PLACES, "kubernetes", "pods"),
-    "help": "Where to run; pods: Kubernetes without an operator. [default: follows from other options]",
+    "metavar": "local|ssh|lab|slurm|kubernetes|pods",
+    "choices": (*PLACES, "slurm", "kubernetes", "pods"),
+    "help": "Where to run; slurm: as a batch job; pods: Kubernetes without an operator. [default: follows "
+    "from other options]",
 }
-"""What ``--on`` is where jobs may run on Kubernetes too."""
+"""What ``--on`` is where jobs may be sent to Slurm or Kubernetes too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +126,11 @@ def choose_hosts(
     return Chosen(hosts=hosts, np=np, ssh=ssh, allocation=allocation, faults=found)
 
 
+def is_to_be_sent(options: HostOptions, environ: Mapping[str, str]) -> bool:
+    """Say whether a job is sent to Slurm: in an allocation, ``--on slurm`` means its nodes."""
+    return options.on == "slurm" and (options.no_allocation or not environ.get("SLURM_JOB_ID"))
+
+
 def bare_hosts_text(options: HostOptions) -> str:
     """Return the line that tells how many slots bare names of ``-H`` have; empty where there are none."""
     bare = [name for text in options.hosts for name in parse_host_list(text).bare]
@@ -163,6 +169,8 @@ def _place(options: HostOptions, faults: Faults) -> str | None:
         faults.add(
             f"--on local and {words[0]}", "local is this machine only", f"leave out {words[0]}, or --on"
         )
+    elif options.on == "slurm" and words:
+        faults.add(f"--on slurm and {words[0]}", "Slurm gives the nodes", f"leave out {words[0]}, or --on")
     elif options.on == "ssh" and options.wants_lab:
         faults.add("--on ssh and --lab", "they name different places", "leave one of them out")
     return "lab" if options.wants_lab else options.on

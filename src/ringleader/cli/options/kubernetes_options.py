@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import click
@@ -15,6 +15,7 @@ from ringleader.kubernetes.jobs.pod_options import PodOptions, PolicyOptions, re
 from ringleader.option_fields import SECONDS, flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job
+from ringleader.slurm.batch_script import BatchOptions
 from ringleader.value_class import dataclass
 
 PLACES = ("kubernetes", "pods")
@@ -102,6 +103,9 @@ SHARED |= names_of(ElasticOptions, of="cluster") | names_of(JsonOptions)
 SHARED |= {"quiet", "dry_run", "start_timeout"}
 """Parameters of ``run`` that mean something on a cluster too."""
 _OWN = names_of(KubernetesOptions) - SHARED
+OF_SLURM = names_of(BatchOptions)
+"""Parameters of ``run`` for ``--on slurm``; some of them mean something on a cluster too."""
+_NAMES_HOSTS = ("hosts", "hostfile", "lab", "lab_name", "nnodes", "nproc_per_node")
 
 
 def is_for_clusters(name: str) -> bool:
@@ -128,6 +132,21 @@ def means_nothing(parameter: click.Parameter) -> bool:
     return is_for_hosts(name) and name not in _ANYWHERE and parameter.expose_value
 
 
+def _misplaced_elsewhere(on: str | None, own: Collection[str]) -> Iterator[Fault]:
+    """Yield what is wrong with options in Slurm or on hosts."""
+    leave, of_cluster = "leave it out", "is for jobs on Kubernetes"
+    if on == "slurm":
+        what, hint = "means nothing with --on slurm", f"{leave}: --nodes, -n and --gpus say what is needed"
+        yield from misplaced(lambda name: name in _NAMES_HOSTS, what, hint)
+        hint = f"{leave}; --sbatch-arg passes an option to sbatch"
+        yield from misplaced(lambda name: name in _OWN - OF_SLURM - {*own}, of_cluster, hint)
+        return
+    hint = f"add --on slurm, or {leave}"
+    yield from misplaced(lambda name: name in OF_SLURM - _OWN - {*own}, "is for jobs in Slurm", hint)
+    hint = f"add --on kubernetes, or {leave}"
+    yield from misplaced(lambda name: name in _OWN - {*own}, of_cluster, hint)
+
+
 def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] = ()) -> list[Fault]:
     """Return what is wrong with options that mean nothing where the job shall run.
 
@@ -136,10 +155,7 @@ def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] =
     if "on" in has_wrong_word(ctx):
         return []
     if on not in PLACES:
-        hint = "add --on kubernetes, or leave it out"
-        return misplaced(
-            lambda name: is_for_clusters(name) and name not in own, "is for jobs on Kubernetes", hint
-        )
+        return [*_misplaced_elsewhere(on, own)]
     usual, what = "leave it out: the cluster places the ranks", f"means nothing with --on {on}"
     return [
         Fault(where=spelling(one), what=what, hint=_INSTEAD.get(one.name or "", usual))

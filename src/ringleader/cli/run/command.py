@@ -23,9 +23,11 @@ from ringleader.cli.options.host_options import (
     allocation_text,
     bare_hosts_text,
     choose_hosts,
+    is_to_be_sent,
     overridden,
 )
 from ringleader.cli.options.kubernetes_options import (
+    OF_SLURM,
     PLACES,
     KubernetesOptions,
     is_for_clusters,
@@ -42,6 +44,7 @@ from ringleader.plan.batch_system import slurm_job_id
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job, check
 from ringleader.render.rank_environment import search_path
+from ringleader.slurm.batch_script import BatchOptions
 from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
 
@@ -95,6 +98,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "stragglers": [vars(one) for one in outcome.stragglers],
         "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+        **({} if outcome.profile is None else {"profile": outcome.profile}),
     }
 
 
@@ -133,6 +137,13 @@ def _end(end: RankEnd) -> dict[str, Any]:
     return {name: value for name, value in vars(end).items() if name != "orphaned"}
 
 
+_IN_SLURM_TOO = {
+    "gpus": "GPUs per worker; in Slurm, of each node.",
+    "job_name": "Name of the job. [default: that of COMMAND, on Kubernetes with five random letters]",
+    "detach": "Submit the job, print its name (its number in Slurm), and exit.",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """All options of ``run``."""
@@ -150,7 +161,8 @@ class RunOptions:
     dry_run: bool = flag("Probe the hosts, print what would run, and stop.", after="workdir")
     json: JsonOptions = group(JsonOptions, after="dry_run", changed=OF_A_JOB)
     elastic: Mapping[str, Any] = group(ElasticOptions, given=True)
-    kubernetes: KubernetesOptions = group(KubernetesOptions)
+    kubernetes: KubernetesOptions = group(KubernetesOptions, changed=_IN_SLURM_TOO)
+    slurm: BatchOptions = group(BatchOptions)
 
 
 class RunCommand(Command[RunOptions]):
@@ -171,6 +183,8 @@ class RunCommand(Command[RunOptions]):
         if is_there and not is_full_help(ctx):
             elsewhere = [one for one in elsewhere if not means_nothing(one)]
         yield from self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx))
+        if "slurm" in ctx.meta.get("ringleader.on", ()) and not is_full_help(ctx):
+            yield "Options in Slurm", [one for one in every if one.name in OF_SLURM]
         if is_full_help(ctx):
             yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
         elif is_there:
@@ -189,7 +203,7 @@ class RunCommand(Command[RunOptions]):
     no_args_is_help=True,
 )
 def command(options: RunOptions) -> int:
-    """Run COMMAND on many ranks: here, over ssh, in a lab, or on Kubernetes.
+    """Run COMMAND on many ranks: here, over ssh, in a lab, in Slurm, or on Kubernetes.
 
     Everything from the first word that is not an option belongs to COMMAND, including its options.
 
@@ -197,6 +211,7 @@ def command(options: RunOptions) -> int:
       ringleader run -n 2 python train.py --lr 0.1
       ringleader run -H node1:4,node2:4 python train.py
       ringleader run --hostfile hosts.txt --dry-run python train.py
+      ringleader run --on slurm --nodes 2 --gpus 8 --time 2:00:00 -- python train.py
       ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
     Without hosts, a surrounding Slurm, PBS or LSF allocation is used, else this machine.
@@ -209,6 +224,11 @@ def command(options: RunOptions) -> int:
         from ringleader.cli.kubernetes.run_job import run_request
 
         return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
+    if is_to_be_sent(options.hosts, os.environ):
+        from ringleader.cli.slurm.run_job import run_on_slurm
+
+        job, follow = build_job(options, environ=os.environ), options.kubernetes.follow
+        return run_on_slurm("run", job, options.slurm, follow, outside=("quiet", "json", "json_file"))
     return run(options, environ=os.environ)
 
 
@@ -273,6 +293,11 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         slurm_job=followed_slurm_job(chosen, where, elastic, environ),
         faults=faults,
     )
+    if job.profile is not None:
+        from ringleader.bench.run_file import name_of_now, script_name  # few jobs need it
+
+        usual = job.report or f"runs/{name_of_now(script_name(job.command))}"
+        job = replace(job, profile_dir=os.path.abspath(job.profile_dir or f"{usual}/profile"))  # noqa: PTH100
     every = job.sample_seconds if job.report is None else 1.0
     job = replace(job, elastic=changes, sample_seconds=every, faults=tuple(faults.found))
     check(job)
@@ -281,7 +306,7 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         print(f"ringleader: {allocation_text(chosen.allocation)}", file=sys.stderr)
     elif options.job.np is None and chosen.np is None and (text := bare_hosts_text(where)):
         print(f"ringleader: {text}", file=sys.stderr)
-    if is_here(job):
+    if where.on != "slurm" and is_here(job):
         check_program(job, environ)
     return job
 
@@ -336,6 +361,10 @@ def run_job(
         label=label,
         transport=label is None,
     )
+    if job.profile is not None and job.profile_dir is not None:
+        from ringleader.cli.run.profile import Profile
+
+        listener.profile = Profile(job.profile, job.profile_dir, listener.warning)
     recording = None
     try:
         if job.report is not None:
@@ -352,6 +381,8 @@ def run_job(
         listener.finish(None)
         raise
     outcome = replace(outcome, rate=listener.rate(outcome.plan.size))
+    if listener.profile is not None:
+        outcome = replace(outcome, profile=listener.profile.finish())
     if recording is not None:
         recording.ended(outcome)
     listener.finish(outcome)

@@ -14,6 +14,7 @@ from ringleader.launch.rank_output import Label, Outlet, PrefixedLines, Standard
 
 if TYPE_CHECKING:
     from ringleader.bench.scale.meter import Meter
+    from ringleader.cli.run.profile import Profile
     from ringleader.metrics import Sample
 
 LEAST_SECONDS = 5.0
@@ -51,6 +52,9 @@ class Terminal:
         self._quiet, self._shown, self._transport = quiet, shown, transport
         self._outlets = outlets
         self._meter: Meter | None = None
+        self._runs = False
+        self.profile: Profile | None = None
+        """What ``--profile`` shows."""
         self.contexts: dict[int, dict[str, Any]] = {}
         """What each rank reported of its host, its versions and its transport."""
 
@@ -71,6 +75,8 @@ class Terminal:
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
         """Measure the job by what ranks report."""
+        if message.get("kind") == "profile" and self.profile is not None:
+            self.profile.report(rank, message)
         if message.get("kind") == "context" or "transport" in message:
             self.contexts.setdefault(rank, {}).update(message)
         if message.get("kind") in ("progress", "steps"):
@@ -91,6 +97,9 @@ class Terminal:
     def progress(self, text: str) -> None:
         """Show how far the start has come, on a line that the next text overwrites."""
         self._progress.show(text)
+        if not text and self.profile is not None and self._runs:
+            self.profile.explain()
+        self._runs = self._runs or not text
 
     def warning(self, text: str) -> None:
         """Show something the user should know although the job continues."""

@@ -16,10 +16,11 @@ from ringleader.bench.scale.measurement import job_of, measure, runs_left
 from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
-from ringleader.cli.options.host_options import overridden
+from ringleader.cli.options.host_options import is_to_be_sent, overridden
+from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
-from ringleader.cli.scale.session import Session, read_session, with_threads
+from ringleader.cli.scale.session import Session, read_session, request_in_slurm, with_threads
 from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
@@ -81,7 +82,7 @@ def _print_plan(session: Session) -> None:
         "sizes hosts lab on hostfile oversubscribe x timeout no_page no_uncoupled"
     ),
 )
-def command(options: ScaleOptions) -> None:
+def command(options: ScaleOptions) -> int:
     """Run one job at several sizes: speed-up, efficiency, and what limits them.
 
     Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
@@ -92,7 +93,13 @@ def command(options: ScaleOptions) -> None:
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
       ringleader scale --strong --global-batch 256 -- python train.py --batch {batch}
       ringleader scale --resume runs/NAME --repeats 5
+      ringleader scale --on slurm --nodes 4 --gpus 8 -- python train.py
     """
+    if is_to_be_sent(options.hosts, os.environ):
+        from ringleader.cli.slurm.run_job import run_on_slurm
+
+        follow = FollowOptions(detach=options.slurm.detach, dry_run=options.dry_run)
+        return run_on_slurm("scale", request_in_slurm(options), options.slurm, follow)
     line = ProgressLine(prefix="")
     session = read_session(options, line)
     asked, job = session.asked, session.asked.job
@@ -100,7 +107,7 @@ def command(options: ScaleOptions) -> None:
         for size in asked.sizes:
             hosts = hosts_for(size, job.hosts, oversubscribe=job.oversubscribe) or ()
             print(f"{size}\t{size.ranks}\t{hosts_text(hosts, size)}")
-        return
+        return 0
     if not options.no_page:
         from ringleader.report.page import check_installed
 
@@ -109,13 +116,14 @@ def command(options: ScaleOptions) -> None:
     if options.dry_run:
         line.clear()
         _print_plan(session)
-        return
+        return 0
     if asked.run.strong and not placeholders(job.command) & {"batch", "ranks"}:
         line.keep("ringleader: --strong: the script must share out its batch, nothing in its words changes")
     with result_to(options.json) as result:
         name = asked.run.name
         directory = session.directory or make_directory(options.output, name, replace=options.replace)
         _measure(session, options, directory, line, result)
+    return 0
 
 
 NOT_ON_A_CLUSTER = (

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, job_of
 from ringleader.bench.scale.meter import LauncherLog, Meter
 from ringleader.bench.scale.sizes import host_words, parse_baseline, parse_grid
+from ringleader.cli.follow_job import SENDING, attend
 from ringleader.cli.kubernetes import job_from_options
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
-from ringleader.cli.kubernetes.follow_job import SENDING, attend
 from ringleader.cli.kubernetes.run_job import (
     Where,
     check_claims,
@@ -30,7 +30,7 @@ from ringleader.cli.scale.options import ScaleOptions, make_request
 from ringleader.errors import RequestError, RingleaderError, collected
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
-from ringleader.kubernetes.jobs.job_submission import Work, until_gone
+from ringleader.kubernetes.jobs.job_submission import until_gone
 from ringleader.kubernetes.jobs.pod_options import PolicyOptions
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.plan.job import Host, Job, Mpi
@@ -39,7 +39,7 @@ from ringleader.scaling import Request, Run, Size
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
-    from ringleader.kubernetes.jobs.job_diagnosis import End, Progress
+    from ringleader.followed_job import End, Progress, Work
     from ringleader.kubernetes.jobs.job_state import JobView
 
 START_TIMEOUT = 900.0
@@ -203,7 +203,7 @@ class _TakenAway:
 
     cleans_up = True
 
-    def __init__(self, connection: Connection, work: Work, tell: Callable[[str], None]) -> None:
+    def __init__(self, connection: Connection, work: Work[JobView], tell: Callable[[str], None]) -> None:
         self._connection, self._work, self._tell = connection, work, tell
         self._sending: asyncio.Future[JobView] | None = None
         self.nodes: list[str] = []
@@ -245,19 +245,19 @@ class _MeterTerminal:
     """Tells a meter what a person at the terminal would see."""
 
     def __init__(self, name: str, log: LauncherLog, meter: Meter) -> None:
-        self._name, self._log, self._meter = name, log, meter
+        self.name, self._log, self._meter = name, log, meter
 
     def output(self, data: bytes) -> None:
         self._log.feed(data)
 
     def progress(self, progress: Progress) -> None:
-        self._meter.progress(f"{self._name}: {progress.text}")
+        self._meter.progress(f"{self.name}: {progress.text}")
 
     def warning(self, text: str) -> None:
         self._meter.warning(text)
 
     def say(self, text: str) -> None:
-        (self._meter.progress if text == f"deleting {self._name}" else self._meter.warning)(text)
+        (self._meter.progress if text == f"deleting {self.name}" else self._meter.warning)(text)
 
     async def ask(self, question: str) -> str:
         """Nobody is asked: what we started we take away."""

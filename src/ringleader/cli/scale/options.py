@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any
 
 from ringleader.bench import run_file
@@ -34,6 +33,7 @@ from ringleader.option_fields import flag, group, option
 from ringleader.plan.job import Job
 from ringleader.plan.job import faults_of as job_faults_of
 from ringleader.scaling import IN_STEP_CHOICES, Context, Request, Run, Size
+from ringleader.slurm.batch_script import BatchOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +91,9 @@ class ScaleOptions:
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
-    pods: PodOptions = group(PodOptions)
+    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; in Slurm, of each node."})
     follow: FollowOptions = group(FollowOptions, of="scale")
+    slurm: BatchOptions = group(BatchOptions)
 
 
 def make_request(
@@ -131,8 +132,9 @@ def make_request(
         run = replace(stored, points=points, in_step=in_step, failure="", **own)
     else:
         usual = "none" if options.no_uncoupled else "largest"  # one run more for each repetition
+        now = run_file.name_of_now(run_file.script_name(job.command))
         run = Run(
-            name=run_file.name_of_now(script_name(job.command)) if options.name is None else options.name,
+            name=now if options.name is None else options.name,
             context=Context(command=(), lab=lab, image=image),
             points=points_of(grid),
             warmup=options.warmup,
@@ -163,13 +165,6 @@ def extended_grid(stored: Run, added: Sequence[Size]) -> tuple[Size, ...]:
     """Return the sizes of a stored run and behind them those that are new."""
     known = tuple(point.size for point in stored.points)
     return (*known, *(size for size in added if size not in known))
-
-
-def script_name(command: Sequence[str]) -> str:
-    """Return a short name for what is run: the first script among the words, else the program."""
-    scripts = [word for word in command if word.endswith((".py", ".sh"))]
-    word = PurePath((scripts or list(command) or ["run"])[0]).stem
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", word).strip("-.") or "run"
 
 
 def threads_for(

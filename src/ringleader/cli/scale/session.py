@@ -140,6 +140,27 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     return session
 
 
+def request_in_slurm(options: ScaleOptions) -> Job:
+    """Return the job that is measured in Slurm, checked as far as that can be done without its nodes.
+
+    RequestError with every fault.
+    """
+    context, batch = click.get_current_context(), options.slurm
+    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+    refuse((*faults_of_words(context), *misplaced_options(context, options.hosts.on, own)))
+    job, _ = read_job(options.job, options.ranks, options.hosts, environ=os.environ)
+    if options.resume is not None:
+        return job  # the run says what else there must be
+    if batch.nodes is None:
+        hint = "the number of the largest size: --nodes 4 --ntasks-per-node 2, or --gpus 8"
+        refuse((*job.faults, Fault(where="--nodes", what="is needed: sizes are made of nodes", hint=hint)))
+    slots = batch.ntasks_per_node or batch.gpus or 1
+    count = int((batch.nodes or "1").partition("-")[0])
+    hosts = tuple(Host(name=f"node-{number}", slots=slots) for number in range(count))
+    make_request(options, replace(job, hosts=hosts), Request(), cores=1)
+    return job
+
+
 def _session(
     options: ScaleOptions, words: tuple[str, ...], line: ProgressLine, stored: Run | None = None
 ) -> Session:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ringleader.agents.elastic.commit_memory import CommitMemory, CommitMemoryError
+from ringleader.agents.elastic.commit_memory import CommitMemory
 from ringleader.agents.elastic.generation_client import (
     INCARNATION,
     SLOT,
@@ -142,7 +142,7 @@ class ElasticRank:
         """Return the numbers of the commits that this host holds complete."""
         try:
             return self._commit_memory.held()
-        except (MemoryError, CommitMemoryError):  # there is none, which the launcher learns
+        except MemoryError:  # there is none, which the launcher learns
             return ()
 
     def _connected(self, environ: Mapping[str, str]) -> RankConnection:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
-from ringleader.engine.communicator import Call, Communicator, PackedCopy, memory_at
+from ringleader.engine.communicator import Call, Communicator
 from ringleader.engine.mpi_proxy.channel import Channel, ProxyRequest, SharedMemory
 
 
@@ -127,31 +126,3 @@ class ProxyCommunicator(Communicator):
             raise RuntimeError(
                 f"the ranks of this host get no shared memory of {nbytes:,} bytes each ({error})"
             ) from error
-
-    def packed_copy(self, address: int, lengths: Sequence[int]) -> SlicedCopy:
-        return SlicedCopy(address, lengths)
-
-
-class SlicedCopy(PackedCopy):
-    """Copies arrays one by one, by views of their memory. See `communicator.PackedCopy`."""
-
-    def __init__(self, address: int, lengths: Sequence[int]) -> None:
-        """``address`` is that of the memory, ``lengths`` are the bytes of each array."""
-        super().__init__(lengths)
-        memory, ends = memory_at(address, sum(lengths)), list(accumulate(lengths))
-        self._slices = [memory[end - length : end] for end, length in zip(ends, self._lengths, strict=True)]
-
-    def pack(self, addresses: list[int]) -> None:
-        for packed, array in zip(self._slices, self._found(addresses), strict=True):
-            packed[:] = array
-
-    def unpack(self, addresses: list[int]) -> None:
-        for packed, array in zip(self._slices, self._found(addresses), strict=True):
-            array[:] = packed
-
-    def _look_up(self, addresses: list[int]) -> list[memoryview]:
-        return [memory_at(*place) for place in zip(addresses, self._lengths, strict=True)]
-
-    def close(self) -> None:
-        super().close()
-        self._slices = []

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ringleader.finding import Finding, Level
+from ringleader.followed_job import TIMED_OUT, End, Progress
 from ringleader.kubernetes.jobs.job_state import EventView, JobSnapshot, State, main_container
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.pod_view import PodView, failure_of
@@ -21,7 +21,6 @@ LONGEST = 1200
 """Characters of a condition's message that are shown."""
 LONGEST_REASON = 160
 """Characters of a reason in a line of progress."""
-TIMED_OUT = 124
 
 
 def explain(snapshot: JobSnapshot) -> tuple[Finding, ...]:
@@ -180,16 +179,6 @@ def _some(names: Sequence[str]) -> str:
     return one_of_each[0] + (f" and {rest} more" if rest else "")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far a job has come."""
-
-    text: str
-    """One line."""
-    key: tuple[str, ...]
-    """What must change before it is worth a new line where lines are not overwritten."""
-
-
 def progress(snapshot: JobSnapshot) -> Progress:
     """Return where a job stands and what it waits for."""
     state, workers = snapshot.job.state, snapshot.job.workers
@@ -230,21 +219,6 @@ def is_about_to_end(snapshot: JobSnapshot) -> bool:
     A job of which this is true waits for nothing that a line of progress could name.
     """
     return bool(snapshot.launchers) and all(pod.has_ended for pod in snapshot.launchers)
-
-
-@dataclass(frozen=True, kw_only=True)
-class End:
-    """The end of a job as its caller sees it."""
-
-    exit_code: int
-    whose: str
-    """``launcher``, ``the cluster``, ``ringleader``; empty for 0."""
-    reason: str = ""
-    """What happened, in one sentence; empty where all went well."""
-    state: str = ""
-    """The job's state."""
-    launcher: str = ""
-    """The launcher's last Pod."""
 
 
 def end_of(snapshot: JobSnapshot) -> End | None:

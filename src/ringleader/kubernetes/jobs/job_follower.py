@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Protocol
 
 from ringleader.errors import Fault, RefusedError
+from ringleader.followed_job import End, Listener
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import PODS
 from ringleader.kubernetes.client.cluster import Cluster
 from ringleader.kubernetes.client.informer import Kept
 from ringleader.kubernetes.client.retry import Outage
-from ringleader.kubernetes.jobs.job_diagnosis import End, Progress, end_of, explain, is_about_to_end, progress
+from ringleader.kubernetes.jobs.job_diagnosis import end_of, explain, is_about_to_end, progress
 from ringleader.kubernetes.jobs.job_lookup import KINDS, events_of, watched
 from ringleader.kubernetes.jobs.job_state import (
     EventView,
@@ -36,19 +36,6 @@ CODE_PATIENCE = 2.0
 """Seconds after a job's end in which the launcher's Pod may still report its exit code."""
 LOOK_AGAIN = 3.0
 """Seconds between looks at the events of a job that does not run yet."""
-
-
-class Listener(Protocol):
-    """Whoever waits for the job."""
-
-    def output(self, data: bytes) -> None:
-        """Take a piece of the launcher's log."""
-
-    def progress(self, progress: Progress) -> None:
-        """Take how far the job has come."""
-
-    def warning(self, text: str) -> None:
-        """Take something worth knowing although the job continues."""
 
 
 class Follower:

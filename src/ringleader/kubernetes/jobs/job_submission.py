@@ -7,7 +7,6 @@ import base64
 import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 
 from ringleader.errors import Fault, RefusedError, RingleaderError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
@@ -31,20 +30,6 @@ PATIENCE = 60.0
 """Seconds for which callers that clean up after themselves try again."""
 LOOK_AGAIN = 0.5
 """Seconds between looks at what is left."""
-
-
-class Work(Protocol):
-    """What is done with a job on one kind of cluster."""
-
-    @property
-    def cleans_up(self) -> bool:
-        """Whether nothing of the job may be left when we leave: then nobody is asked."""
-
-    async def send(self) -> JobView:
-        """Bring the job onto the cluster."""
-
-    async def remove(self) -> None:
-        """Take away everything of it that is there, also after half a ``send``."""
 
 
 class MpiJobSubmission:

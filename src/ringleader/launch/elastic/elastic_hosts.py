@@ -274,10 +274,10 @@ class ElasticHosts:
 
     # --- a host's end -------------------------------------------------------------------------------------
 
-    def end(self, name: str) -> None:
-        """Let a host go."""
+    def end(self, name: str, *, unfinished: bool) -> None:
+        """Let a host go; ``unfinished`` as `HostAgents.bye` has it."""
         self._starts.pop(name, None)
-        self.agents.bye(name)
+        self.agents.bye(name, unfinished=unfinished)
 
     def wake(self) -> None:
         """Have agents that did not leave continue: one that was stopped (SIGSTOP) ends without us then."""

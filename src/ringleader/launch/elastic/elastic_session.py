@@ -115,7 +115,8 @@ class ElasticJob(Session[ElasticRank]):
             case {"do": "start_host", "host": host, "slots": slots}:
                 self.hosts.start(host, slots)
             case {"do": "end_host", "host": host}:
-                self.hosts.end(host)
+                result = self.state.result
+                self.hosts.end(host, unfinished=result is not None and result.exit_code != 0)
             case {"do": "exclude_host", "host": host}:
                 self._lose_ranks(host)
                 self._offers.exclude(host)

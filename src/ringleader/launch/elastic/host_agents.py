@@ -202,13 +202,16 @@ class HostAgents:
         for host in self._connections:
             self.tell(host, **words)
 
-    def bye(self, host: str) -> None:
-        """Let a host's agent go: it ends what is left of the job there, then itself."""
+    def bye(self, host: str, *, unfinished: bool = False) -> None:
+        """Let a host's agent go: it ends what is left of the job there, then itself.
+
+        ``unfinished``: the job is not done; where commits are written to files, the newest becomes one.
+        """
         self._starting.pop(host, None)
         connection = self._connections.get(host)
         if connection is not None:
             self._leaving.add(connection)
-            self.tell(host, do="bye")
+            self.tell(host, do="bye", unfinished=unfinished)
 
     def bye_all(self) -> None:
         """Let all of them go."""

@@ -1,4 +1,4 @@
-"""Memory of results, used again when nothing else refers to it; `torch.result_memory` has that of tensors.
+"""Memory of results that were dropped, used again; `torch.recycled_storages` has that of tensors.
 
 A new result of some MiB costs more than its reduction where the kernel hands out its memory page by page. So
 what a result was made in is kept here, and the next result of as many bytes is made in it, if the script has
@@ -9,6 +9,7 @@ reference but ours is left alone, so a script that keeps its results gets new me
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 import weakref
@@ -30,6 +31,7 @@ CHECK_SECONDS = 1.0
 """The least time between two looks at what memory is left."""
 
 _Slots = deque[tuple[Any, Any]]
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # the GNU C library's
 
 
 def is_recycled(nbytes: int) -> bool:
@@ -70,23 +72,25 @@ class ResultMemory(ABC):
         for _ in range(len(slots)):
             try:
                 # What was taken out has one reference more, so that no other thread takes it as well.
-                owner, place = slots.popleft()
+                owner, place = slots.pop()
             except IndexError:
                 break
-            if self.place(owner) != place:
-                continue
             # What nobody else knows, from here on, as a debugger may hold all that this function has: what is
             # counted of it is what is counted of an owner that is free.
             alone = object()
             # Twice, as another thread may turn its reference into a weak one or a use in C++, or the reverse.
             is_free = (
-                getrefcount(owner) == getrefcount(alone)
+                not self.is_used(owner)  # what rules most out
+                and getrefcount(owner) == getrefcount(alone)
                 and not weakref.getweakrefcount(owner)
                 and not self.is_used(owner)
                 and getrefcount(owner) == getrefcount(alone)
             )
-            slots.append((owner, place))
-            if is_free:
+            # What was used last is looked at first: the cache has it, if anything.
+            if not is_free:
+                slots.appendleft((owner, place))
+            elif self.place(owner) == place:
+                slots.append((owner, place))
                 return owner
         try:
             owner = self.new(nbytes)
@@ -101,6 +105,7 @@ class ResultMemory(ABC):
         """Begin with a size; `shutdown` of this session gives its memory back."""
         session = PROCESS.get()
         session.at_shutdown.add(self.clear)
+        session.short_of_memory.add(self.give_back)
         for longest_ago in list(self._slots)[: 1 - MOST_SIZES]:
             self._slots.pop(longest_ago, None)
         return deque(maxlen=session.settings.recycled_results)
@@ -113,7 +118,7 @@ class ResultMemory(ABC):
         self._checked, left = time.monotonic(), memory_left()
         self._pressed = left is not None and left < self.nbytes + nbytes
         if self._pressed:
-            self.clear()
+            self.give_back()
 
     @property
     def nbytes(self) -> int:
@@ -123,6 +128,12 @@ class ResultMemory(ABC):
     def clear(self) -> None:
         """Give back what no result is in, and forget the rest."""
         self._slots = {}
+
+    def give_back(self) -> None:
+        """Do that, and have malloc return to the host what it keeps for the next allocation."""
+        self.clear()
+        if _trim is not None:
+            _trim(0)
 
 
 class ArrayMemory(ResultMemory):

@@ -1,4 +1,4 @@
-"""A job on a cluster from its sending to its end: what the terminal shows, and what Ctrl-C does."""
+"""A job on a cluster or in Slurm, from its sending to its end: what the terminal shows, what Ctrl-C does."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import contextlib
 import os
 import signal
 import sys
-import time
 from collections.abc import Coroutine, Iterator
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Generic, Protocol
 
-from ringleader.cli.kubernetes.connection import Connection
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, OutputError, RingleaderError
-from ringleader.kubernetes.jobs.job_diagnosis import End, Progress
-from ringleader.kubernetes.jobs.job_follower import Follower, Listener
-from ringleader.kubernetes.jobs.job_state import JobView
-from ringleader.kubernetes.jobs.job_submission import Work
+from ringleader.followed_job import End, Listener, Place, Progress, Sent, Work
 
 
 class JobTerminal:
@@ -28,7 +23,9 @@ class JobTerminal:
         self, name: str, *, stdout: BinaryIO, stderr: BinaryIO, is_tty: bool, quiet: bool = False
     ) -> None:
         """``is_tty``: standard error is a terminal, which gets a line that the next one overwrites."""
-        self._name, self._stdout, self._stderr = name, stdout, stderr
+        self.name = name
+        """Of the job, as lines of progress begin."""
+        self._stdout, self._stderr = stdout, stderr
         self._is_tty, self._quiet = is_tty, quiet
         self._told: tuple[str, ...] = ()
         self._line = ProgressLine(is_tty=is_tty, write=self._write)
@@ -51,9 +48,9 @@ class JobTerminal:
             return
         if self._is_tty:
             self._begin_line()
-            self._line.show(f"{self._name}: {progress.text}")
+            self._line.show(f"{self.name}: {progress.text}")
         elif progress.key != self._told:
-            self.say(f"{self._name}: {progress.text}")
+            self.say(f"{self.name}: {progress.text}")
         self._told = progress.key
 
     def warning(self, text: str) -> None:
@@ -144,11 +141,14 @@ async def _typed_line() -> str:
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SENDING = 30.0
 """Seconds that a job which is being sent is waited for after Ctrl-C: only then it is known what is left."""
-QUESTION = "Delete the job? y: delete it, n: leave it running, c: continue following [n]"
+QUESTION = "{verb} the job? y: {verb} it, n: leave it running, c: continue following [n]"
 
 
 class Terminal(Listener, Protocol):
     """Who is informed about the job's progress, and may be asked."""
+
+    name: str
+    """Of the job."""
 
     def say(self, text: str) -> None:
         """Take a line that stays."""
@@ -219,11 +219,11 @@ def interrupts() -> Iterator[Interrupts]:
 
 
 async def attend(
-    connection: Connection, work: Work, terminal: Terminal, options: FollowOptions, *, name: str
+    place: Place[Sent], work: Work[Sent], terminal: Terminal, options: FollowOptions, *, name: str
 ) -> End:
     """Send a job of this name and stay with it. Raises what the sending and the following raise."""
     with interrupts() as pressed:
-        session = _Session(connection, work, terminal, options, pressed, name)
+        session = _Session(place, work, terminal, options, pressed, name)
         try:
             return await session.run()
         except OutputError:
@@ -237,17 +237,17 @@ async def attend(
             raise
 
 
-class _Session:
+class _Session(Generic[Sent]):
     def __init__(
         self,
-        connection: Connection,
-        work: Work,
+        place: Place[Sent],
+        work: Work[Sent],
         terminal: Terminal,
         options: FollowOptions,
         pressed: Interrupts,
         name: str,
     ) -> None:
-        self._connection, self._work, self._terminal = connection, work, terminal
+        self._place, self._work, self._terminal = place, work, terminal
         self._options, self._pressed, self._name = options, pressed, name
         self._is_sent = False
 
@@ -256,8 +256,7 @@ class _Session:
         number = await self._pressed.first(sending)
         if number is not None:
             return await self._stop_sending(sending, number)
-        job = sending.result()
-        self._is_sent = True
+        job = self._sent(sending.result())
         if self._options.detach:
             if not self._options.json.json:
                 print(job.name, flush=True)
@@ -268,6 +267,10 @@ class _Session:
             await self._remove()
         return end
 
+    def _sent(self, job: Sent) -> Sent:
+        self._is_sent, self._name, self._terminal.name = True, job.name, job.name
+        return job
+
     async def leave(self) -> str:
         """Leave the job alone, or take it away where nothing of it may be left; return how to continue."""
         if self._work.cleans_up:
@@ -275,7 +278,7 @@ class _Session:
             return ""
         return self._how_to_go_on() if self._is_sent else ""
 
-    async def _stop_sending(self, sending: asyncio.Future[JobView], number: signal.Signals) -> End:
+    async def _stop_sending(self, sending: asyncio.Future[Sent], number: signal.Signals) -> End:
         """End while the job is on its way: what has begun is undone, or it is said that it went out."""
         if self._work.cleans_up:
             sending.cancel()
@@ -288,20 +291,16 @@ class _Session:
         leaving.cancel()
         if not sending.done():
             sending.cancel()
-            self._terminal.say(
-                f"{self._name} may have been sent: ringleader k8s status{self._connection.options}"
-            )
+            self._terminal.say(f"{self._name} may have been sent: {self._place.command('status')}")
             return _stopped(number)
-        sending.result()
-        self._is_sent = True
+        self._sent(sending.result())
         return await self._stop(number) or _stopped(number)
 
-    async def _follow(self, job: JobView) -> End:
-        shows_log = not self._options.quiet
-        follower = Follower(
-            self._connection.cluster, job, self._terminal, clock=time.time, shows_log=shows_log
+    async def _follow(self, job: Sent) -> End:
+        shows_log, start_timeout = not self._options.quiet, self._options.start_timeout
+        following = asyncio.ensure_future(
+            self._place.follow(job, self._terminal, shows_log=shows_log, start_timeout=start_timeout)
         )
-        following = asyncio.ensure_future(follower.run(start_timeout=self._options.start_timeout))
         try:
             while (number := await self._pressed.first(following)) is not None:
                 end = await self._stop(number)
@@ -318,7 +317,9 @@ class _Session:
             return _stopped(number)
         answer = ""
         if number == signal.SIGINT:
-            answer = str(await self._pressed.until_leaving(self._terminal.ask(QUESTION)) or "")[:1].lower()
+            verb = self._place.ends[0]
+            question = QUESTION.replace("{verb}", verb.capitalize(), 1).replace("{verb}", verb)
+            answer = str(await self._pressed.until_leaving(self._terminal.ask(question)) or "")[:1].lower()
         if answer == "c":
             self._pressed.count = 0  # the user wants to continue
             return None
@@ -329,30 +330,28 @@ class _Session:
         return _stopped(number)
 
     async def _remove(self) -> None:
-        """Delete the job; a second Ctrl-C leaves at once and says what is left."""
+        """Delete or cancel the job; a second Ctrl-C leaves at once and says what is left."""
 
         async def removed() -> bool:
             await self._work.remove()
             return True
 
-        self._terminal.say(f"deleting {self._name}")
+        self._terminal.say(f"{self._place.ends[1]} {self._name}")
         is_done = False
         try:
             is_done = bool(await self._pressed.until_leaving(removed()))
         except RingleaderError as error:
             self._terminal.say(str(error))
         if not is_done:
-            self._terminal.say(
-                f"some of {self._name} may be left: "
-                f"ringleader k8s delete {self._name}{self._connection.options}"
-            )
+            command = self._place.command(self._place.ends[0], self._name)
+            self._terminal.say(f"some of {self._name} may be left: {command}")
 
     def _how_to_go_on(self) -> str:
-        name, words = self._name, self._connection.options
+        name, place = self._name, self._place
         return (
-            f"the job {name} continues in namespace {self._connection.namespace}\n"
-            f"    → follow it: ringleader k8s logs -f {name}{words}\n"
-            f"    → delete it: ringleader k8s delete {name}{words}"
+            f"the job {name} continues{place.where}\n"
+            f"    → follow it: {place.command('logs -f', name)}\n"
+            f"    → {place.ends[0]} it: {place.command(place.ends[0], name)}"
         )
 
 

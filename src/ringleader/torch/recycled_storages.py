@@ -1,4 +1,4 @@
-"""Memory of tensors that are results: `adapters.result_memory` says when it is used again.
+"""Storages of tensors that are results; `adapters.recycled_results` says when one is used again.
 
 The owner is the storage, with which all of PyTorch's tensors over it, and what NumPy and DLPack made of them,
 count as uses in C++. A result's storage is an ordinary one: it can be resized, shared and moved, after which
@@ -12,7 +12,7 @@ import mmap
 
 import torch
 
-from ringleader.adapters.result_memory import ResultMemory, is_recycled
+from ringleader.adapters.recycled_results import ResultMemory, is_recycled
 
 HUGE_BYTES = 2 << 20
 """A huge page. Kernels give them to memory that asks for them; NumPy asks for its own."""

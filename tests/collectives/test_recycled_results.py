@@ -18,13 +18,14 @@ import pytest
 import torch
 
 from ringleader.adapters import array_operations
-from ringleader.adapters import result_memory as arrays
+from ringleader.adapters import recycled_results as arrays
+from ringleader.adapters.commits import SessionPeers
 from ringleader.adapters.numpy_adapter import is_aligned
 from ringleader.agents.elastic import commit_memory
 from ringleader.engine.engine_session import Callbacks
 from ringleader.engine.engine_settings import read_settings
 from ringleader.engine.process_lifecycle import PROCESS
-from ringleader.torch import result_memory as tensors
+from ringleader.torch import recycled_storages as tensors
 
 pytestmark = [pytest.mark.torch]
 
@@ -36,7 +37,7 @@ LIMIT = 2
 @pytest.fixture(autouse=True)
 def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A session with the default of the option, without other ranks."""
-    made = SimpleNamespace(settings=read_settings({}), at_shutdown=Callbacks())
+    made = SimpleNamespace(settings=read_settings({}), at_shutdown=Callbacks(), short_of_memory=Callbacks())
     monkeypatch.setattr(PROCESS, "session", made)
     yield made
     tensors.TENSORS.clear()
@@ -70,6 +71,17 @@ def test_a_loop_that_replaces_its_result_uses_two_places(new: Callable[..., Any]
         result = new(count, float(turn))
         places.add(address(result))
     assert len(places) == 2
+
+
+@pytest.mark.parametrize("new", [new_tensor, new_array])
+def test_a_result_is_made_where_the_last_one_was(new: Callable[..., Any]) -> None:
+    held = [new(COUNT, 1.0), new(COUNT, 2.0)]
+    last = address(held[1])
+    held.clear()
+    assert {address(new(COUNT, 3.0)) for _ in range(4)} == {last}
+    held.append(new(COUNT, 4.0))
+    other = address(new(COUNT, 5.0))
+    assert {address(new(COUNT, 6.0)) for _ in range(4)} == {other} != {last}
 
 
 def test_a_short_result_is_made_as_ever() -> None:
@@ -249,6 +261,15 @@ def test_shutdown_gives_everything_back(session: Any) -> None:
     new_array(COUNT, 1.0)
     session.at_shutdown.call()
     assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
+
+
+def test_a_commit_that_is_short_of_memory_has_everything_given_back(session: Any) -> None:
+    held = new_tensor(COUNT, 1.0)
+    new_array(COUNT, 1.0)
+    session.engine, session.ranks = None, SimpleNamespace(rank=0, size=1, local_rank=0, local_size=1)
+    SessionPeers(session).give_back_memory()
+    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
+    assert held.eq(1.0).all()
 
 
 def test_everything_is_given_back_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

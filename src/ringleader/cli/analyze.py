@@ -1,0 +1,175 @@
+"""``ringleader analyze``: traces of PyTorch's profiler are read, and where the steps went is shown.
+
+`report.trace_split` divides the time; ``run --profile`` records such traces and shows the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ringleader.cli.output import JsonOptions, result_to, table
+from ringleader.cli.terminal_progress import shown_while
+from ringleader.cli.typed_command import Command
+from ringleader.dataclass_json import document
+from ringleader.errors import Fault, RequestError
+from ringleader.option_fields import argument, group
+from ringleader.report.number_format import NONE, percent, plural, seconds
+from ringleader.report.trace_events import Trace, trace_of
+from ringleader.report.trace_split import PARTS, RankSplit, Split, split
+from ringleader.text_files import read_bytes
+from ringleader.value_class import dataclass
+
+SUFFIXES = (".json", ".json.gz")
+LARGEST = 8 << 30
+"""Bytes of a trace."""
+FORMAT = 1
+"""Of the JSON; grows when a reader must change."""
+WORDS = {
+    "compute": "computes",
+    "copies": "copies memory of the GPU",
+    "input": "waits for its data loader",
+    "idle": "does nothing that PyTorch knows of (Python, sleeping, other libraries)",
+}
+"""Part → what a rank does then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalyzeOptions:
+    """The options, as they were written."""
+
+    traces: tuple[str, ...] = argument("DIR|TRACE...", default=())
+    json: JsonOptions = group(JsonOptions)
+    faults: tuple[Fault, ...] = ()
+
+
+@Command.of(
+    "analyze",
+    AnalyzeOptions,
+    help="Show where training steps went, by the traces of all ranks: compute, exposed and overlapped "
+    "communication, waiting for the slowest rank, input, idle. Traces are those of `run --profile` or of "
+    "torch.profiler (`export_chrome_trace`, `tensorboard_trace_handler`), `.json` or `.json.gz`.",
+    no_args_is_help=True,
+)
+def command(options: AnalyzeOptions) -> int:
+    """Read, divide and show; return the exit code."""
+    if options.faults:
+        raise RequestError(options.faults)
+    files = [file for name in options.traces for file in files_of(Path(name))]
+    with result_to(options.json, [str(file) for file in files]) as result:
+        with shown_while("reading the traces"):
+            found, faults = read(files)
+        for fault in faults:
+            print(f"ringleader: {fault}", file=sys.stderr)
+        result.show(as_json(found), lambda: as_text(found))
+    return 0
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return a file, or those of a directory that may be traces. RequestError where there is none."""
+    hint = "ringleader run --profile 20:40 -- python train.py records some"
+    if not path.exists():
+        raise RequestError("there is no such file or directory", where=str(path), hint=hint)
+    if not path.is_dir():
+        return [path]
+    found = sorted(one for one in path.iterdir() if one.name.endswith(SUFFIXES) and one.is_file())
+    if not found:
+        raise RequestError(f"holds no trace ({' or '.join(SUFFIXES)})", where=str(path), hint=hint)
+    return found
+
+
+def read(files: Sequence[Path]) -> tuple[Split, list[Fault]]:
+    """Return where the time of all traces went, and what is wrong with files that were left out.
+
+    Raises RequestError where no file is a trace.
+    """
+    traces: list[Trace] = []
+    faults: list[Fault] = []
+    for file in files:
+        try:
+            traces.append(_trace(file))
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+            faults.append(Fault(where=str(file), what=_why(error)))
+    if not traces:
+        raise RequestError(faults)
+    return split(traces), faults
+
+
+def _trace(file: Path) -> Trace:
+    data = read_bytes(file, largest=LARGEST)
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    return trace_of(json.loads(data.decode(errors="replace"), strict=False), file.name)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, EOFError | zlib.error | gzip.BadGzipFile):
+        return f"is cut short or damaged: {error}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"is not JSON, or cut short: {error.msg} at line {error.lineno}"
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return "is nested too deep" if isinstance(error, RecursionError) else str(error)
+
+
+def as_json(found: Split) -> dict[str, Any]:
+    """Return the split as JSON values; seconds of all recorded steps together."""
+    sums = {part: found.sum_of(part) for part in ("seconds", *PARTS, "overlapped")}
+    worst = found.straggler
+    straggler = None if worst is None else {"rank": worst.rank, "part": found.why(worst)[0]}
+    return {"format": FORMAT, **document(found), "sum": sums, "straggler": straggler}
+
+
+def as_text(found: Split) -> str:
+    """Return tables and sentences for people."""
+    each = f", {plural(len(found.steps), 'step')}" if found.steps else ""
+    steps = f" ({found.steps[0]} to {found.steps[-1]})" if len(found.steps) > 1 else ""
+    where = "GPU" if found.on_gpu else "CPU"
+    parts = [part for part in PARTS if found.on_gpu or part != "copies"]
+    names = ["" if not found.steps else "a step", "time", *parts, "overlapped"]
+    rows = [[f"rank {rank.rank}", *_row(rank, len(found.steps) or 1, parts)] for rank in found.ranks]
+    whole, all_ranks = found.sum_of("seconds") or 0.0, found.sum_of
+    shares = [NONE if (value := all_ranks(part)) is None else percent(value / (whole or 1)) for part in parts]
+    over = percent((all_ranks("overlapped") or 0.0) / (whole or 1))
+    rows += [["sum", seconds(whole), *shares, over]]
+    blocks = [f"{plural(len(found.ranks), 'rank')}{each}{steps}, work of the {where}"]
+    blocks.append(table(rows, names, align="lr"))
+    if found.collectives:
+        both = any(one.group for one in found.collectives)
+        lines = [
+            [
+                f"{one.kind} ({one.group})" if both and one.group else one.kind,
+                f"{one.count:,}",
+                *(NONE if value is None else seconds(value) for value in (one.seconds, one.exposed)),
+                NONE if one.waiting is None else seconds(one.waiting),
+                seconds(one.overlapped),
+            ]
+            for one in found.collectives
+        ]
+        names = ["collective, all ranks", "count", "time", "exposed", "waiting", "overlapped"]
+        blocks.append(table(lines, names, align="lr"))
+    blocks.append(
+        "\n".join([*(f"• {text}" for text in _sentences(found)), *(f"! {text}" for text in found.notes)])
+    )
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _row(rank: RankSplit, steps: int, parts: Sequence[str]) -> list[str]:
+    values = [getattr(rank, part) for part in ("seconds", *parts, "overlapped")]
+    return [NONE if value is None else seconds(value / steps) for value in values]
+
+
+def _sentences(found: Split) -> list[str]:
+    if (worst := found.straggler) is None:
+        return []
+    part, more = found.why(worst)
+    steps = len(found.steps) or 1
+    last = f"rank {worst.rank} came last to {worst.was_last} of {found.matched} collectives"
+    lost = f"the others waited {seconds(worst.caused / steps)}{' in each step' if found.steps else ''} for it"
+    why = f"it {WORDS[part]} {seconds(more / steps)} longer than the median of the others"
+    return [f"{last}; {lost}", *([why] if more > 0 else [])]

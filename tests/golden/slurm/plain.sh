@@ -1,0 +1,8 @@
+#!/bin/bash
+#SBATCH --job-name=train
+#SBATCH --nodes=2
+#SBATCH --ntasks=16
+#SBATCH --time=2:00:00
+#SBATCH --open-mode=append
+
+exec /venv/bin/python -m ringleader run --on slurm -- python 'a b.py'

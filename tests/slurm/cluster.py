@@ -1,0 +1,277 @@
+"""A real Slurm for tests: munge, slurmctld and one slurmd for each node, ended by their process ids.
+
+Each slurmd runs in a UTS namespace, so that its node's name is its host's name: a job on one node finds
+itself there without ssh. Nothing of the system's own configuration is read; everything is in one directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.system_programs import installable
+from tests.time_limits import patience
+
+PROGRAMS = {
+    "munged": "munge",
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
+    "unshare": "util-linux",
+}
+"""Program → package of Debian."""
+PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+CREDENTIAL_SECONDS = 5
+"""Slurm keeps a job that is queued again waiting until its old credentials are void; usually 120 s."""
+KILL_SECONDS = 10
+
+_CONFIGURATION = """
+ClusterName=test
+SlurmctldHost={hostname}({address})
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={place}/munge.socket,cred_expire={expire}
+CredType=cred/munge
+StateSaveLocation={place}/state
+SlurmdSpoolDir={place}/spool-%n
+SlurmctldPidFile={place}/slurmctld.pid
+SlurmdPidFile={place}/slurmd-%n.pid
+SlurmctldLogFile={place}/slurmctld.log
+SlurmdLogFile={place}/slurmd-%n.log
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+ReturnToService=1
+SlurmdTimeout=10
+SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,requeue_setup_env_fail
+EnforcePartLimits={enforced}
+KillWait={kill}
+MinJobAge=300
+JobRequeue=1
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+{nodes}
+PartitionName=main Nodes={names} Default=YES MaxTime=60 DefaultTime=10
+PartitionName=small Nodes={first} MaxTime=5 MaxNodes=1
+"""
+
+
+@dataclass
+class SlurmCluster:
+    """Its directory, its nodes, and what runs for it."""
+
+    place: Path
+    names: tuple[str, ...] = ("n1", "n2")
+    cpus: int = 4
+    address: str = "127.0.0.1"
+    started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    shells: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Node → words that lead into its host; empty: a UTS namespace is made."""
+    addresses: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables of a user of this cluster."""
+        return {"SLURM_CONF": str(self.place / "slurm.conf"), "PATH": PLACES}
+
+    def configure(self, *, enforced: str = "NO") -> None:
+        """Write the key and the configuration."""
+        (self.place / "state").mkdir(parents=True)
+        os.chmod(self.place, 0o711)
+        key = self.place / "munge.key"
+        key.write_bytes(secrets.token_bytes(128))
+        key.chmod(0o400)
+        ports = free_ports(self.address, len(self.names) + 1)
+        nodes = [
+            f"NodeName={name} NodeAddr={self.addresses.get(name, self.address)} Port={port} CPUs={self.cpus}"
+            for name, port in zip(self.names, ports[1:], strict=True)
+        ]
+        for name in self.names:
+            (self.place / f"spool-{name}").mkdir()
+        text = _CONFIGURATION.format(
+            hostname=socket.gethostname(),
+            address=self.address,
+            port=ports[0],
+            place=self.place,
+            expire=CREDENTIAL_SECONDS,
+            kill=KILL_SECONDS,
+            enforced=enforced,
+            nodes="\n".join(nodes),
+            names=",".join(self.names),
+            first=self.names[0],
+        )
+        (self.place / "slurm.conf").write_text(text)
+
+    def start(self) -> None:
+        """Start everything and wait until all nodes are idle."""
+        self.start_munge()
+        self.start_controller()
+        for name in self.names:
+            self.start_node(name)
+        self.until_idle(*self.names)
+
+    def start_munge(self) -> None:
+        """Start munged; programs of Slurm authenticate with its socket."""
+        place = self.place
+        words = [f"--{kind}-file={place}/munged.{kind}" for kind in ("pid", "log", "seed")]
+        words += [f"--key-file={place}/munge.key", f"--socket={place}/munge.socket", "--force"]
+        self._start("munged", "munged", "--foreground", *words)
+        self._until("munged", lambda: (place / "munge.socket").exists())
+
+    def start_controller(self) -> None:
+        """Start slurmctld."""
+        self._start("slurmctld", "slurmctld", "-D")
+        self._until("slurmctld", lambda: self.run("scontrol", "ping").stdout.count("is UP") == 1)
+
+    def start_node(self, name: str) -> None:
+        """Start the slurmd of a node."""
+        own = f"hostname {name}; exec slurmd -D -N {name}"
+        there = self.shells.get(name)
+        words = (
+            ["unshare", "--uts", "sh", "-c", own] if there is None else [*there, "slurmd", "-D", "-N", name]
+        )
+        self._start(name, *words)
+
+    def stop_node(self, name: str) -> None:
+        """End a node as a loss of power does: its slurmd and all that runs there."""
+        self._kill(name)
+        for pid in self.processes(f"SLURMD_NODENAME={name}", "slurmstepd", name):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def until_idle(self, *names: str) -> None:
+        """Wait until nodes may take jobs."""
+        words = ("sinfo", "--noheader", "--Node", "--format=%n %t", f"--nodes={','.join(names)}")
+        idle = {f"{name} idle" for name in names}
+        self._until("sinfo", lambda: idle <= set(self.run(*words).stdout.splitlines()))
+
+    def run(self, *argv: str, **options: str) -> subprocess.CompletedProcess[str]:
+        """Run one of Slurm's programs."""
+        environ = os.environ | self.environ | options
+        return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    def job(self, number: str) -> dict[str, str]:
+        """Return what scontrol shows of a job."""
+        text = self.run("scontrol", "--oneliner", "show", "job", number).stdout
+        return dict(word.partition("=")[::2] for word in text.split())
+
+    def until_job(self, number: str, *states: str, seconds: float = 60.0) -> dict[str, str]:
+        """Wait until a job is in one of these states."""
+        found: dict[str, str] = {}
+
+        def is_there() -> bool:
+            found.update(self.job(number))
+            return found.get("JobState") in states
+
+        self._until(f"job {number}", is_there, seconds)
+        return found
+
+    def processes(self, *words: str) -> list[int]:
+        """Return processes of this cluster whose environment or command line has one of these words."""
+        mark = f"SLURM_CONF={self.place / 'slurm.conf'}"
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                environ = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            is_ours = mark in environ and int(entry.name) != os.getpid()
+            if (
+                is_ours
+                and command
+                and (not words or any(word in environ or word in command for word in words))
+            ):
+                found.append(int(entry.name))
+        return found
+
+    def stop(self) -> None:
+        """End everything: jobs first, then the daemons, and what they have left."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.run("scancel", "--user=root", "--signal=KILL", "--full")
+            self.run("scancel", "--user=root")
+        for name in reversed(list(self.started)):
+            self._kill(name)
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _start(self, name: str, *argv: str) -> None:
+        with (self.place / f"{name}.out").open("ab") as output:
+            self.started[name] = subprocess.Popen(
+                argv,
+                env={**os.environ, **self.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def _kill(self, name: str) -> None:
+        process = self.started.pop(name, None)
+        if process is not None:
+            process.kill()
+            process.wait(10)
+
+    def _until(self, name: str, is_so: object, seconds: float = 30.0) -> None:
+        assert callable(is_so)
+        end = time.monotonic() + patience(seconds)
+        while not is_so():
+            process = self.started.get(name)
+            assert process is None or process.poll() is None, self.log(name)
+            assert time.monotonic() < end, f"{name}: {self.log(name)}\n{self.run('sinfo', '-R').stdout}"
+            time.sleep(0.1)
+
+    def log(self, name: str) -> str:
+        """Return the end of what a daemon has printed."""
+        path = self.place / f"{name}.out"
+        return "\n".join(path.read_text(errors="replace").splitlines()[-8:]) if path.exists() else ""
+
+
+def free_ports(address: str, count: int) -> list[int]:
+    """Return ports that nobody uses now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((address, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def check_installed() -> None:
+    """Skip a test where there is no Slurm: it is large, and few who change Ringleader have it."""
+    missing = sorted({package for name, package in PROGRAMS.items() if not shutil.which(name, path=PLACES)})
+    if missing:
+        pytest.skip(f"Slurm is not installed: apt-get install {' '.join(missing)}")
+    if not installable():
+        pytest.skip("only root can start Slurm's daemons for all users")
+
+
+@contextlib.contextmanager
+def slurm_cluster(place: Path, **options: object) -> Iterator[SlurmCluster]:
+    """Have a cluster of two nodes while inside."""
+    check_installed()
+    cluster = SlurmCluster(place=place, **options)  # type: ignore[arg-type]
+    cluster.configure()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()

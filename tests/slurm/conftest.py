@@ -1,0 +1,87 @@
+"""Clusters for tests of Slurm: a fake that starts in no time, and the real one, once for all tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from tests.slurm import cluster
+
+FAKE = Path(__file__).with_name("fake.py")
+
+
+@dataclass
+class Place:
+    """A cluster as a user sees it, and what tests do to it."""
+
+    environ: dict[str, str]
+    """Variables of a user of this cluster."""
+    workdir: Path
+    real: cluster.SlurmCluster | None = None
+    """``None``: this is the fake."""
+    drained: list[str] = field(default_factory=list)
+
+    def run(self, *argv: str) -> None:
+        """Run a program of an administrator."""
+        subprocess.run(argv, env=os.environ | self.environ, check=True, timeout=60)
+
+    def down(self) -> dict[str, str]:
+        """Return variables with which the controller does not answer."""
+        if self.real is None:
+            home = Path(self.environ["FAKE_SLURM"])
+            home.mkdir(exist_ok=True)
+            (home / "down").touch()
+            return self.environ
+        text = (self.real.place / "slurm.conf").read_text()
+        port = cluster.free_ports("127.0.0.1", 1)[0]
+        other = self.workdir / "slurm.conf"
+        lines = [f"SlurmctldPort={port}" if "SlurmctldPort" in line else line for line in text.splitlines()]
+        other.write_text("\n".join([*lines, "MessageTimeout=2\n"]))
+        return self.environ | {"SLURM_CONF": str(other)}
+
+
+@pytest.fixture(scope="session")
+def real_slurm() -> Iterator[cluster.SlurmCluster]:
+    """Slurm's daemons for this run of tests."""
+    place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
+    try:
+        with cluster.slurm_cluster(place) as found:
+            yield found
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture
+def fake_slurm(tmp_path: Path) -> dict[str, str]:
+    """Variables with which Slurm's programs are the fake's."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
+        path = programs / name
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} -S {FAKE} {name} "$@"\n')
+        path.chmod(0o755)
+    return {"PATH": f"{programs}:{os.environ['PATH']}", "FAKE_SLURM": str(tmp_path / "state")}
+
+
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.long)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """The fake, and in the long tests the real one."""
+    workdir = tmp_path / "work dir"
+    workdir.mkdir()
+    if request.param == "fake":
+        yield Place(environ=request.getfixturevalue("fake_slurm"), workdir=workdir)
+        return
+    real: cluster.SlurmCluster = request.getfixturevalue("real_slurm")
+    yield Place(environ=real.environ, workdir=workdir, real=real)
+    real.run("scancel", "--user=root", "--signal=KILL", "--full")
+    real.run("scancel", "--user=root")
+    for name in real.names:
+        real.run("scontrol", "update", f"NodeName={name}", "State=RESUME")
+    real.until_idle(*real.names)

@@ -1,0 +1,101 @@
+"""``ringleader run --on slurm`` and ``ringleader slurm``, on the fake: what a user sees of a job."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from tests.conftest import Workplace
+from tests.time_limits import patience
+
+pytestmark = [pytest.mark.process, pytest.mark.mpi]
+
+
+@pytest.fixture
+def user(workplace: Workplace, fake_slurm: dict[str, str]) -> Workplace:
+    """Somebody on this machine, which is also the cluster's first node."""
+    workplace.environ |= fake_slurm | {"FAKE_SLURM_NODES": f"{socket.gethostname()},n2"}
+    for name in list(workplace.environ):
+        if name.startswith("SLURM_"):
+            del workplace.environ[name]
+    return workplace
+
+
+def log_with(path: Path, text: str) -> None:
+    end = time.monotonic() + patience(30.0)
+    while not path.exists() or text not in path.read_text():
+        assert time.monotonic() < end, path.read_text() if path.exists() else "no output"
+        time.sleep(0.05)
+
+
+def test_a_job_is_followed_to_its_end(user: Workplace, tmp_path: Path) -> None:
+    program = 'echo "rank $RANK of $WORLD_SIZE: $1"; exit $((RANK * 3))'
+    words = ["run", "--on", "slurm", "--time", "5", "--job-name", "try", "--json-file", "end.json", "-n", "1"]
+    done = user.run(*words, "--", "sh", "-c", program, "x", "a 'b' $(c)", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "[0] rank 0 of 1: a 'b' $(c)\n" in done.stdout.decode()
+    told = done.stderr.decode()
+    assert f"ringleader: 1: running on {socket.gethostname()}\n" in told
+    end = json.loads((tmp_path / "end.json").read_text())
+    assert {name: end[name] for name in ("job", "exit_code", "whose", "state")} == {
+        "job": "1",
+        "exit_code": 0,
+        "whose": "",
+        "state": "COMPLETED",
+    }
+    done = user.run(*words, "--oversubscribe", "--", "sh", "-c", "exit 5", cwd=tmp_path)
+    assert done.returncode == 5
+    assert done.stderr.decode().endswith("ringleader: exit code 5 (launcher)\n")
+    assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == 5
+
+
+def test_a_job_is_left_found_and_cancelled(user: Workplace, tmp_path: Path) -> None:
+    words = ["run", "--on", "slurm", "--time", "5", "-n", "1", "--", "sh", "-c", "echo begun; sleep 60"]
+    following = user.ringleader(*words, cwd=tmp_path)
+    log = tmp_path / "slurm-1.out"
+    log_with(log, "begun")
+    following.send_signal(signal.SIGINT)  # nobody can be asked: the job continues
+    out, err = following.communicate(timeout=patience(20.0))
+    assert following.returncode == 130
+    assert err.decode().endswith(
+        "the job 1 continues in Slurm\n"
+        "    → follow it: ringleader slurm logs -f 1\n"
+        "    → cancel it: ringleader slurm cancel 1\n"
+        "ringleader: stopped by SIGINT\nringleader: exit code 130 (ringleader)\n"
+    )
+    shown = user.run("slurm", "status", "--json")
+    assert [(job["id"], job["state"], job["title"]) for job in json.loads(shown.stdout)] == [
+        ("1", "RUNNING", "sh")
+    ]
+    detached = user.run("run", "--on", "slurm", "--nodes", "9", "--detach", "--", "true", cwd=tmp_path)
+    assert (detached.returncode, detached.stdout) == (0, b"2\n")
+    text = user.run("slurm", "status").stdout.decode()
+    assert text.splitlines()[0].split() == ["JOB", "NAME", "STATE", "NODES", "ELAPSED", "LIMIT", "WHY"]
+    assert "the partition main never has the nodes that it asks for" in text
+    assert user.run("slurm", "logs", "--tail", "1", "1").stdout == b"[0] begun\n"
+    waiting = user.ringleader("slurm", "logs", "-f", "1")
+    done = user.run("slurm", "cancel", "1", "2", "77")
+    assert (done.returncode, done.stdout) == (3, b"1 cancelled\n2 cancelled\n")
+    assert done.stderr.startswith(b"ringleader: job 77: Slurm does not know it\n")
+    out, err = waiting.communicate(timeout=patience(30.0))
+    assert waiting.returncode == 143
+    assert b"[0] begun\n" in out
+    assert err.endswith(b"ringleader: job 1: it was cancelled\nringleader: exit code 143 (Slurm)\n")
+    ended = user.run("slurm", "status", "1").stdout.decode()
+    assert "cancelled" in ended and f"output: {log}\n" in ended
+
+
+def test_what_slurm_refuses_is_said_and_nothing_is_left(user: Workplace, tmp_path: Path) -> None:
+    words = ["run", "--on", "slurm", "--partition", "nowhere", "--json-file", "end.json", "--", "true"]
+    done = user.run(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == (
+        "ringleader: --partition: Slurm has no partition nowhere\n    → there are main, small\n"
+    )
+    assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == 2
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("slurm-")] == []
+    assert user.run("slurm", "status").stderr == b"ringleader: you have no jobs in Slurm\n"

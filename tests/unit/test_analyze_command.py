@@ -1,0 +1,126 @@
+"""``ringleader analyze`` as a user calls it: what it prints, and what it says of files that are no traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.test_trace_split import compute, document, gloo, load, on_cpus, step
+
+from ringleader.cli.main import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    monkeypatch.chdir(tmp_path)
+
+    def called(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["analyze", *words])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return called
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    """Rank 0 as text, rank 1 compressed, as ``tensorboard_trace_handler`` writes with ``use_gzip``."""
+    directory = tmp_path / "traces"
+    directory.mkdir()
+    first, second = on_cpus()
+    (directory / "h1_17.1.pt.trace.json").write_text(json.dumps(first))
+    (directory / "h2_19.1.pt.trace.json.gz").write_bytes(gzip.compress(json.dumps(second).encode()))
+    return directory
+
+
+TABLE = """\
+2 ranks, 2 steps (20 to 21), work of the CPU
+
+a step      time    compute    exposed    waiting    input     idle    overlapped
+--------  ------  ---------  ---------  ---------  -------  -------  ------------
+rank 0    100 ms    40.0 ms    16.0 ms    30.0 ms  10.0 ms  4.00 ms       10.0 ms
+rank 1    100 ms    40.0 ms    6.00 ms        0 s  50.0 ms  4.00 ms       10.0 ms
+sum       400 ms        40%        11%        15%      30%       4%           10%
+
+collective, all ranks      count    time    exposed    waiting    overlapped
+-----------------------  -------  ------  ---------  ---------  ------------
+all_reduce                     4  144 ms    44.0 ms    60.0 ms       40.0 ms
+
+• rank 1 came last to 2 of 2 collectives; the others waited 30.0 ms in each step for it
+• it waits for its data loader 40.0 ms longer than the median of the others
+"""
+
+
+def test_a_directory_is_shown_as_a_table(call: Call, traces: Path) -> None:
+    assert call("traces") == (0, TABLE, "")
+    assert call(*(str(file) for file in traces.iterdir())) == (0, TABLE, "")
+
+
+def test_json_has_seconds_and_the_straggler(call: Call, traces: Path) -> None:
+    code, out, err = call("traces", "--json", "--json-file", "split.json")
+    found = json.loads(out)
+    assert (code, err, json.loads(Path("split.json").read_text())) == (0, "", found)
+    assert found["straggler"] == {"rank": 1, "part": "input"}
+    assert found["sum"]["waiting"] == pytest.approx(0.06)
+    assert [rank["file"] for rank in found["ranks"]] == ["h1_17.1.pt.trace.json", "h2_19.1.pt.trace.json.gz"]
+
+
+def test_files_that_are_no_traces_are_named_and_the_others_shown(call: Call, traces: Path) -> None:
+    whole = (traces / "h2_19.1.pt.trace.json.gz").read_bytes()
+    broken: dict[str, tuple[bytes, str]] = {
+        "cut.json.gz": (whole[:-40], "is cut short or damaged"),
+        "flipped.json.gz": (whole[:60] + b"\0\0\0\0" + whole[64:], "is cut short or damaged"),
+        "empty.json": (b"", "is not JSON, or cut short"),
+        "text.json": (b'{"traceEvents": [{"ph": "X"', "is not JSON, or cut short"),
+        "nothing.json": (b'{"traceEvents": []}', "has no operation and no kernel: nothing was recorded"),
+        "run.json": (b'{"kind": "scaling"}', "is not a trace of PyTorch's profiler"),
+        "deep.json": (b"[" * 200_000, "nested too deep"),
+    }
+    for name, (data, _) in broken.items():
+        (traces / name).write_bytes(data)
+    code, out, err = call("traces")
+    assert (code, out) == (0, TABLE)
+    for name, (_, what) in broken.items():
+        assert any(f"{name}: " in line and what in line for line in err.splitlines()), (name, err)
+    for file in traces.glob("h?_*"):
+        file.unlink()
+    code, out, err = call("traces")
+    assert (code, out) == (2, "") and len(err.splitlines()) == len(broken)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere: there is no such file or directory"),
+        (["hollow"], "hollow: holds no trace (.json or .json.gz)"),
+        (["hollow", "--json-file", "no/such"], "hollow: holds no trace"),
+        (["one.json", "--json-file", "one.json"], "one.json is read by this command"),
+    ],
+)
+def test_wrong_requests(call: Call, tmp_path: Path, words: list[str], said: str) -> None:
+    (tmp_path / "hollow").mkdir()
+    (tmp_path / "one.json").write_text(json.dumps(document(0, compute(0, 1))))
+    code, out, err = call(*words)
+    assert (code, out) == (2, "") and said in err
+
+
+def test_one_rank_without_collectives_has_a_table_alone(call: Call, tmp_path: Path) -> None:
+    alone = document(0, step(3, 0, 10), load(0, 4), compute(4, 9), world=1)
+    (tmp_path / "one.json").write_text(json.dumps(alone))
+    code, out, _ = call("one.json")
+    assert code == 0 and out.startswith("1 rank, 1 step, work of the CPU\n\na step")
+    assert "collective" not in out
+
+
+def test_what_is_unknown_is_a_dash(call: Call, tmp_path: Path) -> None:
+    lonely: Any = document(1, compute(0, 1), gloo(1, 9), world=4)
+    (tmp_path / "one.json").write_text(json.dumps(lonely))
+    _, out, _ = call("one.json")
+    assert "–" in out and "! 3 of 4 ranks have no trace (0, 2, 3)" in out

@@ -1,0 +1,296 @@
+"""The batch script of a job for Slurm: its lines, its quoting, and what is refused before it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from tests.time_limits import patience
+
+from ringleader.cli.main import main
+from ringleader.cli.slurm.run_job import without_secrets
+from ringleader.option_fields import WrongValueError, parts
+from ringleader.slurm.batch_script import BatchOptions, faults_of, sbatch_words, script_of, seconds_of
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "slurm"
+HOSTILE = (
+    "two words",
+    "'single'",
+    '"double"',
+    "$(touch made)",
+    "`touch made`",
+    "$HOME",
+    "a\nb\n#SBATCH --partition=other",
+    "\\",
+    "*",
+    "--",
+    "",
+    "é\t|&;<>!~#",
+    "{command}{notice}",
+)
+
+
+def script(options: BatchOptions, *command: str, np: int | None = None, grace: float = 30.0) -> str:
+    words = sbatch_words(options, name="train", np=np, grace=grace)
+    return script_of(options, command, words, grace=grace)
+
+
+def run_by_bash(text: str, place: Path, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a script as slurmd does; nothing of it is left, whatever happens."""
+    with subprocess.Popen(
+        ["/bin/bash", "-s"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=place,
+        env=environ or None,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(text.encode(), timeout=patience(10.0))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess((), process.returncode, out, err)
+
+
+@pytest.mark.parametrize("name", ["plain", "requeue", "everything"])
+def test_scripts_as_they_are_sent(name: str) -> None:
+    options, np = {
+        "plain": (BatchOptions(nodes="2", time="2:00:00"), 16),
+        "requeue": (BatchOptions(nodes="4", gpus=8, time="12:00:00", requeue=True), None),
+        "everything": (
+            BatchOptions(
+                partition="gpu",
+                account="team",
+                time="1-12",
+                nodes="2-4",
+                gpus=4,
+                job_name="my.train",
+                requeue=True,
+                sbatch_arg=("--constraint=a100&ib", "--comment=two \"words\" 'and' \\ #one", "--exclusive"),
+            ),
+            8,
+        ),
+    }[name]
+    command = ("/venv/bin/python", "-m", "ringleader", "run", "--on", "slurm", "--", "python", "a b.py")
+    text = script(options, *command, np=np)
+    path = GOLDEN / f"{name}.sh"
+    if not path.exists():
+        path.write_text(text)
+        pytest.fail(f"{path} was missing, and is written: look at it")
+    assert text == path.read_text()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("requeue", [False, True])
+def test_hostile_words_reach_the_command_as_they_are(tmp_path: Path, requeue: bool) -> None:
+    text = script(BatchOptions(requeue=requeue), "printf", r"%s\0", *HOSTILE)
+    done = run_by_bash(text, tmp_path)
+    assert done.stdout.decode().split("\0")[:-1] == list(HOSTILE)
+    assert not done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("ends", "code", "is_requeued"),
+    [
+        ("exit 0", 0, False),  # it had come to its end
+        ("exit 143", 143, True),
+        ("exit 3", 3, True),
+        ("kill -9 $$", 137, True),
+    ],
+)
+def test_a_job_that_was_asked_to_end_is_queued_again_unless_it_had_finished(
+    tmp_path: Path, ends: str, code: int, is_requeued: bool
+) -> None:
+    """The signal of Slurm goes to the script, which passes SIGTERM on and waits for the job's own end."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/bash\necho "$@" >> {tmp_path}/said\n')
+    scontrol.chmod(0o755)
+    program = f"trap 'sleep 0.2; {ends}' TERM; kill -USR1 $PPID; while :; do sleep 0.05; done"
+    text = script(BatchOptions(requeue=True), "bash", "-c", program)
+    done = run_by_bash(text, tmp_path, PATH=f"{tmp_path}:/usr/bin:/bin", SLURM_JOB_ID="7")
+    said = (tmp_path / "said").read_text() if (tmp_path / "said").exists() else ""
+    assert (done.returncode, said) == (code, "requeue 7\n" if is_requeued else "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_a_job_that_ends_by_itself_is_not_queued_again(tmp_path: Path, code: int) -> None:
+    text = script(BatchOptions(requeue=True), "bash", "-c", f"exit {code}")
+    assert run_by_bash(text, tmp_path).returncode == code
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400),
+        ("1:30", 90),
+        ("2:00:00", 7200),
+        ("1-12", 129600),
+        ("1-12:30", 131400),
+        ("1-00:00:01", 86401),
+        ("UNLIMITED", math.inf),
+        ("", 0),
+        ("2h", 0),
+        ("0", 0),
+        ("1:2:3:4", 0),
+        ("-1", 0),
+        ("1:00:00\n#SBATCH --x", 0),
+    ],
+)
+def test_times_are_read_as_slurm_writes_them(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("time", "grace", "is_refused"),
+    [("2:30", 30, True), ("2:31", 30, False), ("3", 120, True), ("1:00:00", 3600, True), (None, 30, False)],
+)
+def test_a_time_limit_must_leave_time_before_the_signal(
+    time: str | None, grace: float, is_refused: bool
+) -> None:
+    found = faults_of(BatchOptions(time=time, requeue=True), grace=grace)
+    assert [one.where for one in found] == (["--time"] if is_refused else [])
+    assert not faults_of(BatchOptions(time=time), grace=grace)
+    if is_refused:
+        assert found[0].hint.startswith("ask for ")
+
+
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        *(
+            (name, word)
+            for name in ("partition", "account", "job_name")
+            for word in ("", "a b", "$(x)", "-x", "a\nb")
+        ),
+        *(("nodes", word) for word in ("0", "4-2", "two", "2-", "1\n")),
+        *(("time", word) for word in ("0", "soon", "2h")),
+        *(
+            ("sbatch_arg", word)
+            for word in ("a100", "", "--x=a\nb", "--wrap=ls", "--array=1-2", "--signal=9@1")
+        ),
+    ],
+)
+def test_words_that_slurm_cannot_be_given_are_refused(option: str, word: str) -> None:
+    part = next(one for one in parts(BatchOptions) if one.name == option)
+    with pytest.raises(WrongValueError):
+        part.read(word)
+
+
+def test_secrets_are_not_written_into_the_script() -> None:
+    words = ["-x", "API_TOKEN=s3cret", "-x", "LR=0.1", "--env-file=API_TOKEN=x"]
+    assert without_secrets(words) == (
+        ["-x", "API_TOKEN", "-x", "LR=0.1", "--env-file=API_TOKEN=x"],
+        {"API_TOKEN": "s3cret"},
+    )
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No allocation, and none of Slurm's programs."""
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+def called(*words: str) -> int:
+    try:
+        main([*words])
+    except SystemExit as error:
+        return int(error.code or 0)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    raise AssertionError("main returned")
+
+
+@pytest.mark.usefixtures("outside")
+def test_a_dry_run_prints_the_script_and_needs_no_slurm(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "run --on slurm --partition p -n 4 --nodes 2 --grace=45 -x A=1 --blacklist-cooldown-range 1 2"
+    words += " --min-np 2 --no-prefix --detach --dry-run -- python train.py --nodes 3"
+    assert called(*words.split()) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[:6] == [
+        "#!/bin/bash",
+        "#SBATCH --job-name=train",
+        "#SBATCH --partition=p",
+        "#SBATCH --nodes=2",
+        "#SBATCH --ntasks=4",
+        "#SBATCH --open-mode=append",
+    ]
+    inner = "run --on slurm -n 4 --grace=45 -x A=1 --blacklist-cooldown-range 1 2 --min-np=2 --no-prefix"
+    assert out.endswith(f"exec {sys.executable} -m ringleader {inner} -- python train.py --nodes 3\n")
+
+
+@pytest.mark.usefixtures("outside")
+def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "scale --on slurm --nodes 2 --ntasks-per-node 2 --grid 1x1,2x2 --dry-run -- python train.py"
+    assert called(*words.split()) == 0
+    out = capsys.readouterr().out
+    assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in out
+    assert out.endswith(" -m ringleader scale --on slurm --grid=1x1,2x2 -- python train.py\n")
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run --on slurm -H n1:2 -- python a.py", "--hosts: means nothing with --on slurm"),
+        ("run --on slurm --image x -- python a.py", "--image: is for jobs on Kubernetes"),
+        ("run --partition p -- python a.py", "--partition: is for jobs in Slurm"),
+        (
+            "run --on kubernetes --image x --partition p -- python a.py",
+            "--partition: means nothing with --on kube",
+        ),
+        ("run --on slurm --time 1:00 --requeue -- python a.py", "--time: 1:00 is too short for --requeue"),
+        ("run --on slurm --nodes two -- python a.py", "--nodes: 'two' is not a number of nodes"),
+        (
+            "run --on slurm --max-np 1 --min-np 2 -- python a.py",
+            "--min-np, --max-np: at least 2, but at most 1",
+        ),
+        ("run --on slurm", "COMMAND: nothing to run"),
+        ("scale --on slurm -- python a.py", "--nodes: is needed: sizes are made of nodes"),
+        ("scale --on slurm --nodes 2 --grid 4x1 -- python a.py", "--grid: 4x1 needs 4 hosts"),
+        ("scale --on slurm --nodes 2 --lab -- python a.py", "--lab: means nothing with --on slurm"),
+        ("slurm logs x", "JOB: 'x' is not the number of a job"),
+        ("slurm cancel 1 1;2", "JOB: '1;2' is not the number of a job"),
+    ],
+)
+def test_wrong_requests_are_refused_before_anything_is_sent(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(*words.split()) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize(
+    "words", ["run --on slurm -- python a.py", "slurm status", "slurm logs 1", "slurm cancel 1"]
+)
+def test_a_machine_without_slurm_is_named(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(*words.split()) == 3
+    assert "sbatch, squeue, scancel: not found on PATH\n    → run this on a node" in capsys.readouterr().err
+
+
+def test_in_an_allocation_its_nodes_are_used(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--on slurm`` there sends nothing, unless the allocation is to be ignored."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-")
+    assert called("run", "--on", "slurm", "--", "python", "a.py") == 2
+    assert "SLURM_JOB_NODELIST" in capsys.readouterr().err
+    assert called("run", "--on", "slurm", "--no-allocation", "--dry-run", "--", "python", "a.py") == 0
+    assert capsys.readouterr().out.startswith("#!/bin/bash\n")

@@ -1,0 +1,155 @@
+"""What Slurm prints of jobs, read and put in plain words."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringleader.slurm.controller import refusal
+from ringleader.slurm.job_state import (
+    SACCT_FIELDS,
+    SEPARATOR,
+    SQUEUE_FIELDS,
+    SlurmJob,
+    end_of,
+    jobs_of,
+    progress,
+    why_waiting,
+)
+
+
+def line(**changed: str) -> str:
+    """A line of squeue; ``changed``: fields that are not those of a job that runs."""
+    usual = dict.fromkeys(SQUEUE_FIELDS, "")
+    usual |= {"JobArrayID": "7", "State": "RUNNING", "Reason": "None", "NodeList": "n[1-2]", "NumNodes": "2"}
+    usual |= {"exit_code": "0", "RestartCnt": "0", "TimeUsed": "0:10", "TimeLimit": "10:00", "Name": "train"}
+    usual |= {"StartTime": "N/A", "Partition": "main", "UserName": "me", "STDOUT": "/home/me/slurm-7.out"}
+    return "".join(f"{value}{SEPARATOR}" for value in (usual | changed).values())
+
+
+def one(**changed: str) -> SlurmJob:
+    return jobs_of(line(**changed))[0]
+
+
+def test_names_and_paths_may_have_any_characters() -> None:
+    job = one(Name="a b | c = d", STDOUT="/home/me/my jobs/slurm-7.out")
+    assert (job.title, job.log) == ("a b | c = d", "/home/me/my jobs/slurm-7.out")
+    assert (job.id, job.nodes, job.node_count, job.start) == ("7", "n[1-2]", "2", "")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "slurm_load_jobs error: x", "1|2|3", f"x{SEPARATOR}" * 20, "7"])
+def test_other_lines_are_passed_over(text: str) -> None:
+    assert jobs_of(text) == []
+    assert jobs_of(text, accounting=True) == []
+
+
+def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
+    values = ["7", "CANCELLED by 1000", "None", "n1", "1", "0:15", "0", "00:00:03", "00:10:00"]
+    values += ["2026-01-01T00:00:00", "main", "me", "train"]
+    text = "\n".join("|".join([number, *values[1:]]) for number in ("7", "7.batch", "7.extern"))
+    assert len(values) == len(SACCT_FIELDS)
+    (job,) = jobs_of(text, accounting=True)
+    assert (job.state, job.code, job.log) == ("CANCELLED", 143, "")
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "end", "whose"),
+    [
+        ("COMPLETED", "0", 0, ""),
+        ("FAILED", "768", 3, "launcher"),  # as wait(2) returns it
+        ("FAILED", "3:0", 3, "launcher"),
+        ("FAILED", "9", 137, "launcher"),
+        ("FAILED", "0:9", 137, "launcher"),
+        ("FAILED", "0", 1, "launcher"),
+        ("CANCELLED", "15", 143, "Slurm"),
+        ("CANCELLED", "0", 143, "Slurm"),
+        ("TIMEOUT", "15", 124, "Slurm"),
+        ("NODE_FAIL", "0", 3, "Slurm"),
+        ("OUT_OF_MEMORY", "0:125", 253, "Slurm"),
+    ],
+)
+def test_ends(state: str, code: str, end: int, whose: str) -> None:
+    found = end_of(one(State=state, exit_code=code))
+    assert found is not None
+    assert (found.exit_code, found.whose) == (end, whose)
+    assert bool(found.reason) == (whose == "Slurm")
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "A_NEW_STATE"])
+def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
+    assert end_of(one(State=state)) is None
+    assert progress(one(State=state)).text
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Resources", "waits for nodes to become free"),
+        ("Priority", "jobs of higher priority go first"),
+        ("BeginTime", "may not begin yet; one that was queued again waits about two minutes"),
+        ("PartitionTimeLimit", "asks for more time than the partition main allows: lower --time"),
+        ("JobHeldUser", "is held: scontrol release 7"),
+        ("AssocGrpCpuLimit", "a limit of your account, QOS or user is reached (AssocGrpCpuLimit)"),
+        (
+            "QOSMaxCpuPerUserLimit",
+            "a limit of your account, QOS or user is reached (QOSMaxCpuPerUserLimit)",
+        ),
+        (
+            "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
+            "a node that it needs is down, drained or reserved: sinfo -R says why (n[1-2])",
+        ),
+        (
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+            "a node that it needs is down, drained or reserved: sinfo -R says why",
+        ),
+        ("SomethingNew", "Slurm says: SomethingNew"),
+        ("None", "Slurm has not looked at it yet"),
+    ],
+)
+def test_reasons_in_plain_words(reason: str, words: str) -> None:
+    assert why_waiting(one(State="PENDING", Reason=reason)) == words
+
+
+def test_nodes_that_take_no_jobs_are_named_where_they_matter() -> None:
+    job = one(State="PENDING", Reason="Resources")
+    assert why_waiting(job, ["n1 takes no jobs: bad cable"]).endswith("free; n1 takes no jobs: bad cable")
+    many = why_waiting(job, [f"n{number} takes no jobs: x" for number in range(6)])
+    assert many.endswith("n3 takes no jobs: x and 2 more")
+    assert "n1" not in why_waiting(one(State="PENDING", Reason="Priority"), ["n1 takes no jobs: x"])
+
+
+def test_a_new_estimate_of_the_start_is_no_news() -> None:
+    first = progress(one(State="PENDING", Reason="Priority", StartTime="10:00"))
+    later = progress(one(State="PENDING", Reason="Priority", StartTime="10:01"))
+    assert first.text != later.text
+    assert first.key == later.key
+    assert progress(one(State="PENDING", Reason="Resources")).key != first.key
+    assert "restart 2" in progress(one(RestartCnt="2")).text
+
+
+MUNGE = """squeue: error: If munged is up, restart with --num-threads=10
+squeue: error: Munge encode failed: Failed to access "/nope": No such file or directory
+squeue: error: slurm_send_node_msg: auth_g_create: REQUEST_JOB_INFO has authentication error
+slurm_load_jobs error: Protocol authentication error
+"""
+NO_FILE = """squeue: error: ClusterName needs to be specified
+squeue: fatal: Unable to process configuration file
+"""
+
+
+@pytest.mark.parametrize(
+    ("err", "what"),
+    [
+        (MUNGE, "Slurm does not authenticate us"),
+        (NO_FILE, "this machine has no configuration of Slurm"),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+            "Slurm's controller does not answer",
+        ),
+        ("slurm_load_jobs error: Invalid job id specified", "Slurm does not know it"),
+        ("sbatch: error: Something else", "Something else"),
+        ("", "ended with exit code 1"),
+    ],
+)
+def test_what_is_down_is_named(err: str, what: str) -> None:
+    """Texts as 22.05.8 prints them."""
+    assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")

@@ -1,0 +1,188 @@
+"""Which steps a rank records, and what it reports of that. No PyTorch: a record of calls stands in for it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringleader.agents import script_watch, step_profile
+from ringleader.agents.step_profile import Recorder
+
+
+class Torch:
+    """PyTorch's profiler as far as the recorder calls it, after ``torch/profiler/profiler.py`` of 2.13."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.marks: list[str] = []
+        note, marks = self.calls.append, self.marks
+
+        class Script:
+            """``torch.autograd.profiler.profile``: every profiler of the process prepares one."""
+
+            def _prepare_trace(self) -> None:
+                note("another is prepared")
+
+        class Profile:
+            def prepare_trace(self) -> None:
+                note("prepare")
+
+            def start_trace(self) -> None:
+                note("start")
+
+            def stop_trace(self) -> None:
+                note("stop")
+
+            def add_metadata_json(self, name: str, text: str) -> None:
+                self.about = getattr(self, "about", {}) | {name: json.loads(text)}
+
+            def export_chrome_trace(self, path: str) -> None:
+                note("export")
+                Path(path).write_text(json.dumps({"marks": marks, **self.about}))
+
+        class Mark:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def __enter__(self) -> None:
+                marks.append(f"+{self.name}")
+
+            def __exit__(self, *_: object) -> None:
+                marks.append(f"-{self.name}")
+
+        self.script = Script
+        self.profiler = SimpleNamespace(profile=Profile, record_function=Mark)
+        self.autograd = SimpleNamespace(profiler=SimpleNamespace(profile=Script, _is_profiler_enabled=False))
+        self.distributed = SimpleNamespace(is_available=lambda: False)
+
+
+class Rank:
+    def __init__(self, first: int, last: int, path: Path) -> None:
+        self.torch, self.reports, self.path = Torch(), list[dict[str, Any]](), path
+        self.recorder = Recorder(first, last, str(path), lambda kind, **words: self.reports.append(words))
+
+    def steps(self, first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            self.recorder.at(number)
+
+    def trace(self) -> Any:
+        return json.loads(gzip.decompress(self.path.read_bytes()))
+
+
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def made(first: int, last: int) -> Rank:
+        one = Rank(first, last, tmp_path / "trace.json.gz")
+        monkeypatch.setitem(step_profile.sys.modules, "torch", one.torch)
+        monkeypatch.setitem(step_profile.sys.modules, "ringleader_script_watch", script_watch)
+        return one
+
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    return made
+
+
+def marks(*numbers: int) -> list[str]:
+    return [f"{sign}ProfilerStep#{number}" for number in numbers for sign in "+-"]
+
+
+def test_the_steps_asked_for_are_recorded_and_no_others(rank: Any) -> None:
+    one = rank(5, 7)
+    one.steps(1, 2)
+    assert one.torch.calls == []
+    one.steps(3, 3)
+    assert one.torch.calls == ["prepare"]
+    one.steps(4, 6)
+    assert one.torch.calls == ["prepare", "start"]
+    one.steps(7, 20)
+    assert one.torch.calls == ["prepare", "start", "stop", "export"]
+    about = {"distributedInfo": {"rank": 3, "world_size": 4}, "ringleader_last_step": 7}
+    assert one.trace() == {"marks": marks(5, 6, 7), **about}
+    recorded = {"state": "recorded", "first": 5, "last": 7, "why": ""}
+    assert one.reports == [{"state": "counts"}, recorded]
+    assert [path.name for path in one.path.parent.iterdir()] == ["trace.json.gz"]
+
+
+def test_the_second_step_is_the_first_that_can_be_recorded(rank: Any) -> None:
+    one = rank(2, 2)
+    one.steps(1, 3)
+    assert one.trace()["marks"] == marks(2)
+
+
+def test_a_script_that_ends_earlier_keeps_what_was_recorded(rank: Any) -> None:
+    one = rank(5, 70)
+    one.steps(1, 6)
+    one.recorder.end()
+    assert one.reports[-1] == {"state": "recorded", "first": 5, "last": 6, "why": "made 6 steps"}
+    assert one.trace()["ringleader_last_step"] == 6
+
+
+@pytest.mark.parametrize(
+    ("made", "why"), [(0, "made no step of an optimizer"), (2, "made 2 steps"), (4, "made 4 steps")]
+)
+def test_a_script_that_ends_before_the_first_step_says_so(rank: Any, made: int, why: str) -> None:
+    one = rank(5, 7)
+    one.steps(1, made)
+    one.recorder.end()
+    assert one.reports[1:] == [{"state": "none", "why": f"{why}, and step 5 is the first to record"}]
+    assert not one.path.exists() and "export" not in one.torch.calls
+
+
+def test_the_scripts_own_profiler_has_precedence(rank: Any) -> None:
+    one = rank(2, 9)
+    one.steps(1, 3)
+    one.torch.script()._prepare_trace()
+    assert one.torch.calls[-2:] == ["export", "another is prepared"]
+    assert one.reports[-1]["why"] == "the script started its own profiler"
+    other = rank(2, 9)
+    other.torch.autograd.profiler._is_profiler_enabled = True
+    other.steps(1, 12)
+    assert other.torch.calls == []
+    assert other.reports[1:] == [
+        {"state": "failed", "why": "RuntimeError: the script's own profiler is running"}
+    ]
+
+
+def test_an_error_of_the_profiler_is_reported_once_and_none_of_the_scripts(rank: Any) -> None:
+    one = rank(2, 4)
+
+    def refuse(_: object) -> None:
+        raise OSError("no room")
+
+    one.torch.profiler.profile.start_trace = refuse
+    one.steps(1, 9)
+    one.recorder.end()
+    assert one.reports[1:] == [{"state": "failed", "why": "OSError: no room"}]
+
+
+def test_the_wait_of_our_own_optimizer_is_marked(rank: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class StepMetrics:
+        def exchange(self) -> None: ...
+
+        def exchanged(self) -> None: ...
+
+    metrics = SimpleNamespace(StepMetrics=StepMetrics)
+    monkeypatch.setitem(step_profile.sys.modules, "ringleader.adapters.step_metrics", metrics)
+    one, ours = rank(2, 3), StepMetrics()
+    for number in range(1, 6):
+        ours.exchange()
+        ours.exchanged()
+        one.recorder.at(number)
+    inside = [f"{sign}ringleader:all_reduce" for sign in "+-"]
+    assert one.trace()["marks"] == [
+        word for number in (2, 3) for word in (f"+ProfilerStep#{number}", *inside, f"-ProfilerStep#{number}")
+    ]
+
+
+def test_a_watch_drives_it(tmp_path: Path) -> None:
+    noted, reports = list[int](), list[str]()
+    steps = script_watch.Steps(lambda count, _by: noted.append(count))
+    watch = SimpleNamespace(steps=steps, report=lambda kind, **words: reports.append(words["state"]))
+    step_profile.attach(watch, "20:40", str(tmp_path / "t"))
+    steps.add("torch.optim", 1)
+    assert (noted, reports) == ([1], ["counts"])

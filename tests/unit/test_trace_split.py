@@ -1,0 +1,305 @@
+"""Where steps went: traces made by hand, whose split is known exactly. Times in them are milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ringleader.report.trace_events import clipped, common, merged, total, trace_of, without
+from ringleader.report.trace_split import PARTS, Split, split
+
+MAIN, GPU = (100, 100), (0, 7)
+
+
+def event(category: str, name: str, begin: float, end: float, on: tuple[int, int] = MAIN, **args: Any) -> Any:
+    return {
+        "ph": "X", "cat": category, "name": name, "pid": on[0], "tid": on[1],
+        "ts": 1000 * begin, "dur": 1000 * (end - begin), "args": args,
+    }  # fmt: skip
+
+
+def step(number: int, begin: float, end: float) -> Any:
+    return event("user_annotation", f"ProfilerStep#{number}", begin, end)
+
+
+def compute(begin: float, end: float) -> Any:
+    return event("cpu_op", "aten::addmm", begin, end)
+
+
+def load(begin: float, end: float) -> Any:
+    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    return event("user_annotation", name, begin, end)
+
+
+def gloo(begin: float, end: float, kind: str = "all_reduce") -> list[Any]:
+    """As PyTorch 2.13 records it: submitted by the script's thread, carried out by one of Gloo's."""
+    return [
+        event("cpu_op", f"c10d::{kind}_", begin - 0.2, begin + 0.2),
+        event("user_annotation", f"gloo:{kind}", begin, end, (100, 104)),
+    ]
+
+
+def nccl(
+    sequence: int, begin: float, end: float, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+) -> Any:
+    about = {"Process Group Name": "0", "Process Group Description": "default_pg", "Seq": sequence}
+    return event("kernel", f"{name}(ncclDevComm*)", begin, end, GPU, stream=20, **about)
+
+
+def document(rank: int, *events: Any, world: int = 2, clock: float = 0.0, **more: Any) -> dict[str, Any]:
+    flat = [one for found in events for one in (found if isinstance(found, list) else [found])]
+    moved = [{**one, "ts": one["ts"] + 1000 * clock} for one in flat]
+    return {"traceEvents": moved, "distributedInfo": {"rank": rank, "world_size": world}, **more}
+
+
+def split_of(*documents: Any) -> Split:
+    return split([trace_of(one, f"rank-{place}.json") for place, one in enumerate(documents)])
+
+
+def parts_of(found: Split, place: int) -> dict[str, float | None]:
+    values = {part: getattr(found.ranks[place], part) for part in (*PARTS, "overlapped", "seconds")}
+    return {part: value if value is None else round(1000 * value, 6) for part, value in values.items()}
+
+
+def on_cpus(*, clock: float = 0.0) -> tuple[Any, Any]:
+    """Two steps of 100 ms: rank 1's data loader takes 40 ms longer, so rank 0 waits for it in each."""
+    first = document(
+        0,
+        step(20, 0, 100), load(0, 10), compute(2, 4), compute(10, 50), gloo(40, 96),
+        step(21, 100, 200), load(100, 110), compute(110, 150), gloo(140, 196),
+    )  # fmt: skip
+    second = document(
+        1,
+        step(20, 0, 100), load(0, 50), compute(50, 90), gloo(80, 96),
+        step(21, 100, 200), load(100, 150), compute(150, 190), gloo(180, 196),
+        clock=clock,
+    )  # fmt: skip
+    return first, second
+
+
+CPU_FIRST = {
+    "compute": 80, "exposed": 32, "waiting": 60, "copies": 0, "input": 20, "idle": 8,
+    "overlapped": 20, "seconds": 200,
+}  # fmt: skip
+CPU_SECOND = {
+    "compute": 80, "exposed": 12, "waiting": 0, "copies": 0, "input": 100, "idle": 8,
+    "overlapped": 20, "seconds": 200,
+}  # fmt: skip
+
+
+def test_the_time_of_cpus_is_divided_without_remainder() -> None:
+    found = split_of(*on_cpus())
+    assert (parts_of(found, 0), parts_of(found, 1)) == (CPU_FIRST, CPU_SECOND)
+    assert (found.steps, found.on_gpu, found.matched, found.notes) == ((20, 21), False, 2, ())
+    for rank in found.ranks:
+        assert sum(getattr(rank, part) for part in PARTS) == pytest.approx(rank.seconds)
+
+
+def test_the_straggler_and_its_reason_are_named() -> None:
+    found = split_of(*on_cpus())
+    assert found.straggler is found.ranks[1]
+    assert (found.ranks[1].was_last, round(1000 * found.ranks[1].caused, 6)) == (2, 60)
+    assert found.why(found.ranks[1]) == ("input", pytest.approx(0.080))
+
+
+def test_collectives_are_added_up_by_kind() -> None:
+    (found,) = split_of(*on_cpus()).collectives
+    values = [found.seconds, found.exposed, found.waiting, found.overlapped]
+    assert (found.kind, found.count) == ("all_reduce", 4)
+    assert [round(1000 * value, 6) for value in values] == [144, 44, 60, 40]
+
+
+@pytest.mark.parametrize("clock", [-3_600_000.0, 7.0, 86_400_000.0])
+def test_clocks_of_hosts_are_corrected_by_the_ends_of_collectives(clock: float) -> None:
+    found = split_of(*on_cpus(clock=clock))
+    assert [round(value or 0) for value in parts_of(found, 0).values()] == list(CPU_FIRST.values())
+    assert found.ranks[1].clock == pytest.approx(clock / 1000)
+    assert len(found.notes) == 1 and "the clock of rank 1 is" in found.notes[0]
+
+
+def test_a_rank_that_recorded_fewer_collectives_without_numbers_is_not_matched() -> None:
+    first, second = on_cpus()
+    second["traceEvents"] = [one for one in second["traceEvents"] if one["ts"] < 100_000]
+    found = split_of(first, second)
+    assert found.ranks[0].waiting is None and found.straggler is None
+    assert parts_of(found, 0)["exposed"] == 92
+    assert "unknown who waited" in found.notes[-1]
+
+
+def test_clocks_that_contradict_each_other_leave_waiting_unknown() -> None:
+    first = document(0, step(1, 0, 1000), compute(0, 1), *(gloo(90 * n, 90 * n + 20) for n in range(10)))
+    second = document(1, step(1, 0, 1000), compute(0, 1), *(gloo(70 * n, 70 * n + 20) for n in range(10)))
+    found = split_of(first, second)
+    assert found.ranks[0].waiting is None and found.ranks[0].clock is None
+    assert "clocks disagree" in found.notes[0]
+
+
+def test_the_time_of_gpus_is_divided_by_kernels() -> None:
+    """Copies and input count while no kernel runs; the time before the first kernel is left out."""
+
+    def rank(number: int, late: float) -> Any:
+        return document(
+            number,
+            step(7, 0, 100), load(0, 10), load(60, 90), compute(10, 60),
+            event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 10, 14, GPU),
+            event("gpu_memset", "Memset (Device)", 20, 22, GPU),
+            event("kernel", "sm90_xmma_gemm_f32f32", 14, 40 + late, GPU),
+            nccl(3, 30 + late, 70), event("kernel", "multi_tensor_apply_kernel", 95, 100, GPU),
+            event("user_annotation", "nccl:all_reduce", 20, 21),
+            event("gpu_user_annotation", "nccl:all_reduce", 30, 70, GPU),
+        )  # fmt: skip
+
+    found = split_of(rank(0, 0), rank(1, 20))
+    assert found.on_gpu
+    assert parts_of(found, 0) == {
+        "compute": 31, "exposed": 20, "waiting": 10, "copies": 4, "input": 20, "idle": 5,
+        "overlapped": 10, "seconds": 90,
+    }  # fmt: skip
+    assert parts_of(found, 1)["waiting"] == 0
+    assert found.why(found.ranks[1])[0] == "compute"
+
+
+def test_collectives_at_once_are_counted_once() -> None:
+    """Gloo's begin when they are submitted: the first is exposed, then the rest of the next one."""
+    found = split_of(document(0, step(1, 0, 50), compute(0, 10), gloo(10, 30), gloo(10, 45, "broadcast")))
+    by_kind = {one.kind: round(1000 * one.exposed, 6) for one in found.collectives}
+    assert (by_kind, parts_of(found, 0)["exposed"]) == ({"all_reduce": 20, "broadcast": 15}, 35)
+
+
+def test_ranks_of_one_host_have_one_clock() -> None:
+    """Gloo ends 7 ms later on rank 1 because the machine is busy: that is no difference of clocks."""
+    first, second = on_cpus(clock=7.0)
+    found = split_of({**first, "host_name": "h1"}, {**second, "host_name": "h1"})
+    assert [rank.clock for rank in found.ranks] == [0.0, 0.0] and found.notes == ()
+    assert parts_of(found, 0)["waiting"] == 74
+
+
+def test_each_wait_of_our_own_optimizer_is_a_collective() -> None:
+    waits = [event("user_annotation", "ringleader:all_reduce", at, at + 3) for at in (10, 20, 30)]
+    found = split_of(document(0, step(1, 0, 40), compute(0, 10), waits))
+    assert (found.collectives[0].count, parts_of(found, 0)["exposed"]) == (3, 9)
+    kernels = [event("kernel", "gemm", 0, 10, GPU), *(nccl(at, at, at + 2) for at in (10, 20, 30))]
+    (kind,) = split_of(document(0, step(1, 0, 40), kernels, waits)).collectives
+    assert (kind.count, round(1000 * kind.seconds, 6)) == (3, 6)
+
+
+def test_several_kernels_of_one_collective_are_one() -> None:
+    first = document(0, event("kernel", "gemm", 0, 10, GPU), nccl(1, 10, 15), nccl(1, 15, 30))
+    second = document(1, event("kernel", "gemm", 0, 10, GPU), nccl(1, 20, 25), nccl(1, 25, 30))
+    assert split_of(first, second).matched == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "kind"),
+    [
+        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(x)", {}, "reduce_scatter"),
+        ("ncclKernel_AllGather_RING_LL_Sum_int8_t(ncclWork*)", {}, "all_gather"),
+        ("ncclDevKernel_SendRecv(x)", {"Collective name": "all_to_allv"}, "all_to_all"),
+        ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclWorkElem)", {}, "send_recv"),
+        ("ncclDevKernel_AllGather_RING_LL(x)", {"Collective name": "_allgather_base"}, "all_gather"),
+        ("ncclDevKernel_Generic_1(x)", {}, "ncclDevKernel_Generic_1(x)"),
+    ],
+)
+def test_kinds_of_collectives(name: str, about: dict[str, Any], kind: str) -> None:
+    args = {"Process Group Name": "1", **about}
+    trace = trace_of({"traceEvents": [event("kernel", name, 0, 1, GPU, **args)]}, "x.json")
+    assert [one.kind for one in trace.collectives] == [kind]
+
+
+def test_what_a_kernel_is_of_comes_from_its_operation_where_it_does_not_say() -> None:
+    events = [
+        event(
+            "cpu_op", "record_param_comms", 0, 1, **{"External id": 5, "Process Group Name": "2", "Seq": 4}
+        ),
+        event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 2, 3, GPU, **{"External id": 5}),
+    ]
+    (one,) = trace_of({"traceEvents": events}, "x.json").collectives
+    assert (one.group, one.sequence) == ("2", 4)
+
+
+def test_traces_of_older_versions() -> None:
+    """Until PyTorch 1.11: a plain list, capital categories, marks as operations, threads as text."""
+    events = [
+        {"ph": "X", "cat": "Operator", "name": "ProfilerStep#3", "pid": 1, "tid": "1", "ts": 0, "dur": 9},
+        {"ph": "X", "cat": "Kernel", "name": "gemm", "pid": 0, "tid": "stream 7", "ts": 1, "dur": 4},
+        {"ph": "X", "cat": "Memcpy", "name": "Memcpy DtoH", "pid": 0, "tid": "stream 7", "ts": 5, "dur": 1},
+        {
+            "ph": "X",
+            "cat": "Kernel",
+            "name": "ncclKernel_AllReduce_RING_LL_Sum_float(ncclColl)",
+            "ts": 6,
+            "dur": 4,
+        },
+    ]
+    found = split([trace_of(events, "trace_rank3.json")])
+    assert (found.ranks[0].rank, found.steps, found.matched) == (3, (3,), 0)
+    assert [round(1e6 * getattr(found.ranks[0], part)) for part in ("compute", "exposed", "copies")] == [
+        4,
+        4,
+        1,
+    ]
+    assert found.ranks[0].waiting is None
+
+
+def test_bases_of_time_are_added() -> None:
+    """Newer versions write times from ``baseTimeNanoseconds`` on, which may differ between ranks."""
+    first, second = on_cpus()
+    found = split_of({**first, "baseTimeNanoseconds": 2e9}, {**second, "baseTimeNanoseconds": 5e9})
+    assert found.ranks[1].clock == pytest.approx(3.0)
+
+
+def test_a_step_that_has_not_ended_is_left_out() -> None:
+    """What ``run --profile`` records of a script that ends earlier."""
+    found = split_of(document(0, step(4, 0, 9), step(5, 9, 50), compute(0, 9), ringleader_last_step=4))
+    assert (found.steps, parts_of(found, 0)["seconds"]) == ((4,), 9)
+
+
+def test_missing_ranks_and_equal_ranks_are_noted() -> None:
+    first, second = on_cpus()
+    first["distributedInfo"]["world_size"] = second["distributedInfo"]["world_size"] = 12
+    assert "10 of 12 ranks have no trace (2, 3, 4, 5, 6, 7, 8, 9, …)" in split_of(first, second).notes[0]
+    again = document(0, compute(5000, 5001), world=1)
+    found = split_of(document(0, compute(0, 1), world=1), again)
+    assert len(found.ranks) == 1 and "the latest" in found.notes[0]
+
+
+def test_ranks_are_numbered_by_names_where_nothing_else_says() -> None:
+    traces = [trace_of([compute(0, 1)], name) for name in ("b.json", "a.json")]
+    found = split(traces)
+    assert [(rank.rank, rank.file) for rank in found.ranks] == [(0, "a.json"), (1, "b.json")]
+    assert "numbered" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("held", "what"),
+    [
+        ({"traceEvents": []}, "nothing was recorded"),
+        ({"run": 1}, "no traceEvents"),
+        ("text", "no traceEvents"),
+        (
+            {"traceEvents": [{"ph": "X", "ts": 1, "dur": 1, "name": "STEP"}]},
+            "none of its events is PyTorch's",
+        ),
+        ({"traceEvents": [None, 3, {"ph": "M"}]}, "nothing was recorded"),
+        (
+            {"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": "soon", "dur": 1}]},
+            "'soon' in place of a time",
+        ),
+        ({"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 1, "dur": float("nan")}]}, "in place of a time"),
+        ({"traceEvents": [{"ph": "X", "cat": "cpu_op", "ts": 10**400, "dur": 1}]}, "in place of a time"),
+    ],
+)
+def test_what_is_no_trace(held: Any, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        trace_of(held, "x.json")
+
+
+def test_intervals() -> None:
+    some = merged([(5, 9), (0, 3), (3, 4), (6, 7)])
+    assert some == ((0, 4), (5, 9))
+    assert common(some, ((2, 6),)) == ((2, 4), (5, 6))
+    assert without(some, ((1, 2), (8, 20))) == ((0, 1), (2, 4), (5, 8))
+    assert without((), some) == () and without(some, ()) == some
+    assert clipped(some, 3, 6) == ((3, 4), (5, 6)) and clipped(some, 6, 3) == ()
+    assert total(some) == 8
