@@ -45,7 +45,7 @@ ORDER = (
 """What follows function, args and kwargs by position in Horovod."""
 IGNORED = {
     "disable_cache": "nothing about hosts is kept from one job to the next",
-    "verbose": "what goes wrong is always told in full",
+    "verbose": "errors are always printed in full",
     "use_gloo": "MPI and shared memory carry what Gloo would",
 }
 """Keyword → why it changes nothing here."""

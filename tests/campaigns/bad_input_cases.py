@@ -112,6 +112,7 @@ SUBJECTS: dict[str, Subject] = {
     "lab heal": Subject(good=(("h1",),), after=("h1",)),
     "lab kill": Subject(good=(("h1",),), after=("h1",)),
     "completion": Subject(good=(("bash",),)),
+    "analyze": Subject(good=(("trace.json",), ("trace.json", "--json")), after=("trace.json",)),
     "k8s submit": Subject(
         good=(("job.yaml",), ("--dry-run", "job.yaml")), values=("--dry-run", *_MADE), after=("--", *_TRAIN)
     ),
@@ -226,6 +227,10 @@ BROKEN: dict[str, tuple[bytes, ...]] = {
     },
     "nccl-tests.txt": (b"", b"\0", b"\xff\xfe", b"hello\n", b"[]", b"{", _DEEP, b"1024 " * 12 + b"\n",
         b"\xef\xbb\xbf# nThread 1\n", b"\x1b[?2004h", b"[1,0]<stdout>: 1 2 3\n", *_IN_JSON),
+    "trace.json": (
+        b"", b"\0", b"\xff", b"{", b"[]", b"null", b'{"traceEvents": 7}',
+        b'{"traceEvents": [7, {"ph": "X"}]}', _DEEP, b"1" * 5000, *_IN_JSON,
+    ),
     "curve.txt": (b"", b"\0", b"\xff\xfe", b"1 x\n", b"1 1\n", b"1 -1\n2 0\n", b"1 nan\n2 inf\n", _DEEP),
     "hosts.txt": (
         b"", b"\0", b"\xff\xfe", b"h1 slots=-1\n",
@@ -268,6 +273,7 @@ _READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "pairs/run.json": (("report", "kept", "pairs"),),
     "training/run.json": (("report", "training", "--format", "html"),),
     "nccl-tests.txt": (("bench", "allreduce", "--from-file", "nccl-tests.txt"),),
+    "trace.json": (("analyze", "trace.json"),),
     "curve.txt": (("predict", "job-profile.toml", "--curve", "curve.txt"),),
     "hosts.txt": (("run", "--dry-run", "--hostfile", "hosts.txt", *_TRAIN),),
     "variables": (("run", "--dry-run", "--env-file", "variables", *_TRAIN),),

@@ -443,6 +443,11 @@ variant = "cpu"
         "# Avg bus bandwidth    : 0.05\n"
     ),
     "curve.txt": "8 1e-5\n1000000 1e-3\n",
+    "trace.json": (
+        '{"distributedInfo": {"rank": 0, "world_size": 1}, "traceEvents": ['
+        '{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#20", "ts": 0, "dur": 90},'
+        '{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 10, "dur": 50}]}\n'
+    ),
     "variables": "A=1\n",
     "bad-interpreter": "#!/nowhere/python\nprint(1)\n",
     "no-interpreter": "#!\n",

@@ -141,6 +141,24 @@ def test_sigquit_prints_stacks_and_the_job_goes_on(workplace, python):
     assert launcher.returncode == 0 and b"continued" in out
 
 
+def test_sigquit_to_a_rank_or_its_agent_writes_stacks_on_the_ranks_standard_error(workplace, python):
+    script = "import sys, time\nprint('up', flush=True)\nsys.stdin.readline()\nprint('continued')  # MARK"
+    launcher = sleeping(workplace, python, program=script, ranks=1, stdin=-1)
+    for word in ("MARK", "rank_agent"):
+        workplace.wait_for(word, 1)
+        found = {pid: words for pid, words in workplace.processes().items() if "-m ringleader" not in words}
+        pids = [pid for pid, words in found.items() if word in words and words.startswith(python)]
+        assert pids, found
+        for pid in pids:
+            os.kill(pid, signal.SIGQUIT)
+            line = b""
+            while b'[0]   File "<string>", line 3 in <module>' not in line:
+                line = launcher.stderr.readline()
+                assert line, "the launcher ended without printing a stack"
+    out, _ = launcher.communicate(b"\n", timeout=30)
+    assert launcher.returncode == 0 and b"continued" in out
+
+
 def test_early_end_with_zero_is_a_warning_that_names_who_waits(workplace, python):
     script = "import os, time\nif os.environ['RANK'] == '0': time.sleep(3)"
     outcome, heard = workplace.launch(python, "-c", script, early=0.5)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,33 @@ def test_healthy_ranks_are_not_accused(workplace, python, ranks):
     assert found["hang"]["kind"] == "none" and found["hang"]["ranks"] == []
 
 
+@pytest.mark.parametrize(
+    ("how", "watch", "said"),
+    [
+        ("sleeps", "1", b"rank 1 is missing: rank 0 waits in all_reduce number 5 of the default group"),
+        ("sleeps", "0", b"the ranks are at different places, and none of them is the odd one out"),
+    ],
+)
+def test_a_job_that_hangs_and_was_not_asked_to_be_watched(workplace, python, how, watch, said):
+    """Ctrl-\\ without ``--hang-seconds``; and where nothing of the script is watched, its stacks are."""
+    (workplace.tmp / "train.py").write_text(HANGS)
+    words = ("run", "-n", "2", "--oversubscribe", "--timeout", "60", "--workdir", str(workplace.tmp))
+    words += ("-x", f"RINGLEADER_WATCH={watch}", "--grace", "1")
+    launcher = workplace.ringleader(*words, python, "train.py", how, "1", "100")
+    for _ in range(2):
+        assert b"ready" in launcher.stdout.readline(), launcher.communicate()
+    time.sleep(4)  # shorter waits are not said to be hangs
+    launcher.send_signal(signal.SIGQUIT)
+    heard = b""
+    while said not in heard or f"line {LINE['load']} in load".encode() not in heard:
+        line = launcher.stderr.readline()
+        assert line, heard
+        heard += line
+    assert f"line {LINE['reduce']} in reduce".encode() in heard + launcher.stderr.readline()
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+
+
 def test_without_records_the_rank_elsewhere_is_shown_first(workplace, python):
     script = "import os, time\ndef a():\n time.sleep(99)\ndef b():\n time.sleep(99)\n"
     script += "b() if os.environ['RANK'] == '2' else a()"
@@ -237,3 +266,50 @@ def test_a_slow_rank_is_named_while_it_is_slow(workplace, python, monkeypatch):
     assert outcome.exit_code == 0
     assert [one.rank for one in outcome.stragglers] == [1] and outcome.stragglers[0].score > 1.5
     assert sum("rank 1 (localhost) is slow: of each step" in text for text in heard.warnings) == 1
+
+
+NICED = """\
+import os, subprocess, sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+steps, niced = int(sys.argv[1]), int(sys.argv[2])
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(200, 200))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+cores = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {cores[dist.get_rank() % len(cores)]})
+if dist.get_rank() == niced:
+    subprocess.Popen([sys.executable, "-c", "while True: pass"])  # on the same core; it ends with the rank
+    os.nice(5)
+for step in range(steps):
+    until = time.process_time() + 0.03
+    while time.process_time() < until:
+        pass
+    optimizer.zero_grad()
+    model(torch.ones(8, 200)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core for each rank")
+def test_a_rank_of_low_priority_on_a_busy_core_is_named(workplace, python, monkeypatch):
+    monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
+    (workplace.tmp / "train.py").write_text(NICED)
+    outcome, heard = workplace.launch(
+        python, "train.py", "400", "1", workdir=str(workplace.tmp), timeout=300.0, bind="none"
+    )
+    assert outcome.exit_code == 0, heard.all("stderr")
+    assert [one.rank for one in outcome.stragglers] == [1], heard.warnings
+
+
+@pytest.mark.long
+def test_equal_ranks_are_not_stragglers(workplace, python, monkeypatch):
+    monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
+    (workplace.tmp / "train.py").write_text(DDP)
+    outcome, heard = workplace.launch(
+        python, "train.py", "900", "-1", "0.03", workdir=str(workplace.tmp), timeout=300.0
+    )
+    assert outcome.exit_code == 0 and outcome.stragglers == (), heard.warnings
+    assert not any("is slow" in text for text in heard.warnings)

@@ -17,8 +17,8 @@ from tests.report.recorded import trained
 from ringleader.measurements.collective import CollectiveRun
 from ringleader.measurements.point_to_point import PointToPointRun
 from ringleader.measurements.training import TrainingRun
+from ringleader.number_format import gigabytes, percent, seconds, thousands, times
 from ringleader.report.kinds import document
-from ringleader.report.number_format import gigabytes, percent, seconds, thousands, times
 from ringleader.report.page import render
 from ringleader.scaling import Run
 

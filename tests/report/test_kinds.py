@@ -22,8 +22,8 @@ from ringleader.measurements.prediction_curve import PredictedSize, PredictionCu
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.metrics import Sample
+from ringleader.number_format import gigabytes
 from ringleader.report.kinds import document, summary
-from ringleader.report.number_format import gigabytes
 from ringleader.report.page import render
 from ringleader.report.pair_map import heat_step
 from ringleader.report.text import runs_text

@@ -114,7 +114,7 @@ def test_a_rank_that_tells_nothing_is_a_fault_with_its_last_words():
     assert [*found.facts] == ["h3"]
     first, second = found.faults
     assert first.where == "host h1" and first.what == "rank 0 failed; its last words: boom"
-    assert second.where == "host h2" and "stopped before it told its facts: rank 0 failed" in second.what
+    assert second.where == "host h2" and "stopped before it reported its facts: rank 0 failed" in second.what
 
 
 def test_ranks_that_fail_after_their_facts_are_told():

@@ -238,8 +238,11 @@ def test_without_records_the_rank_elsewhere_is_named_and_not_accused():
     found = judge({}, stacks={rank: stack(rank, 33 if rank == 2 else 40) for rank in range(4)})
     assert (found.kind, found.ranks, found.accuses) == ("elsewhere", (2,), False)
     assert found.text == "rank 2 is elsewhere than the others: train.py:33 in load"
-    assert judge({}, stacks={rank: stack(rank, 40) for rank in range(4)}).kind == "none"
-    assert judge({}).kind == "none"
+    alike = judge({}, stacks={rank: stack(rank, 40) for rank in range(4)})
+    assert (alike.kind, alike.text) == ("none", "all ranks are at the same place: train.py:40 in load")
+    apart = judge({}, stacks={0: stack(0, 33), 1: stack(1, 40)})
+    assert apart.kind == "none" and apart.text.startswith("the ranks are at different places")
+    assert judge({}).text == "no rank has reported a stack or a collective"
 
 
 def test_ranks_that_count_themselves_otherwise_are_not_compared():

@@ -57,7 +57,7 @@ def starts(made: int, most: int) -> Any:
     listener: Any = Listening()
     found = launch_job._Starts(
         Job(command=("x",), max_restarts=most), {}, listener, launch_job.probe,
-        stdin=None, payload=None, early=1.0,
+        stdin=None, payload=None, early=1.0, record=None,
     )  # fmt: skip
     for _ in range(made):
         found._again("before")

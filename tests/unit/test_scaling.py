@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.metrics import Sample, Spread
-from ringleader.report.number_format import percent, plural, seconds, thousands, times
+from ringleader.number_format import percent, plural, seconds, thousands, times
 from ringleader.report.scaling import summary
 from ringleader.report.scaling_plots import step_parts
 from ringleader.report.scaling_sentences import headline_of
@@ -169,6 +169,10 @@ def test_step_parts_from_the_engine_or_from_differences() -> None:
         (thousands(12345.6), "12,346"),
         (seconds(0), "0 s"),
         (seconds(1.5), "1.50 s"),
+        (seconds(0.9996), "1.00 s"),
+        (seconds(0.9994), "999 ms"),
+        (seconds(0.09999), "100 ms"),
+        (seconds(9.999e-6), "10.0 µs"),
         (seconds(0.01234), "12.3 ms"),
         (seconds(0.000123), "123 µs"),
         (plural(1, "rank"), "1 rank"),
@@ -319,7 +323,7 @@ CAUTIONS = [
     (run_of(ONE, repeats=5), "The run is not complete"),
     (run_of(Point(hosts=1, slots=1, samples=taken(100)), repeats=1), "One repetition"),
     (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40%)"),
-    (odd(2, source="total", heard=1), "Not every rank told its rate"),
+    (odd(2, source="total", heard=1), "Not every rank reported its rate"),
     (odd(heard=1, seconds=0.3), "measured over 300 ms only"),
     (odd(heard=1, together=False), "At 1x1 the ranks of a run hardly trained at the same time"),
     (odd(2, differences=("the parameters …",)), "At 1x2 the parameters …"),

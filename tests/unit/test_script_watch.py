@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ringleader.agents import script_watch
+from ringleader.agents import process_tree, script_watch
 from ringleader.agents.script_watch import (
     MOST_BYTES,
     Steps,
@@ -238,7 +239,7 @@ STACKS = """
 import os
 os.{gone}
 import runpy
-runpy.run_path({startup!r})
+startup = runpy.run_path({startup!r})
 import signal, sys
 for path in os.listdir("/proc/self/fd"):
     try:
@@ -247,18 +248,18 @@ for path in os.listdir("/proc/self/fd"):
         continue
     if "ringleader-stacks" in target:
         print(target)
-        signal.raise_signal(signal.SIGQUIT)
-        print(os.pread(int(path), 1000, 0).decode())
+        signal.raise_signal(startup["ASKED"])
+        print(os.pread(int(path), 1000, 0).decode(), flush=True)
         break
-else:
-    signal.raise_signal(signal.SIGQUIT)
+os.write(2, b"asked\\n")
+signal.raise_signal(signal.SIGQUIT)
 print("alive")
 """
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("has_directory", [True, False])
-def test_stacks_need_no_file_in_memory(tmp_path, has_directory):
+def test_stacks_need_no_file_in_memory_and_sigquit_writes_them_on_standard_error(tmp_path, has_directory):
     """Pythons built for a glibc before 2.27 have no ``os.memfd_create``."""
     script = STACKS.format(gone="__dict__.pop('memfd_create', None)", startup=f"{STARTUP}/sitecustomize.py")
     environ = {"RINGLEADER_STATUS_FILE": f"{tmp_path if has_directory else '/nowhere'}/status"}
@@ -266,10 +267,17 @@ def test_stacks_need_no_file_in_memory(tmp_path, has_directory):
         [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0 and "alive" in done.stdout, done.stderr
-    assert "(most recent call first)" in (done.stdout if has_directory else done.stderr)
+    before, _, after = done.stderr.partition("asked\n")
+    assert before == "" and "(most recent call first)" in after
+    assert ("(most recent call first)" in done.stdout) is has_directory
     if has_directory:
         assert f"{tmp_path}/ringleader-stacks." in done.stdout
         assert not list(tmp_path.iterdir())
+
+
+def test_agent_and_rank_have_the_same_signal_for_stacks():
+    text = Path(STARTUP, "sitecustomize.py").read_text()
+    assert "ASKED = signal.SIGRTMAX - 3\n" in text and process_tree.ASKED == signal.SIGRTMAX - 3
 
 
 # --- collectives ------------------------------------------------------------------------------------------

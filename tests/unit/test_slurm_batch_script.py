@@ -80,7 +80,7 @@ def test_scripts_as_they_are_sent(name: str) -> None:
             8,
         ),
     }[name]
-    command = ("/venv/bin/python", "-m", "ringleader", "run", "--on", "slurm", "--", "python", "a b.py")
+    command = ("/venv/bin/python", "-P", "-m", "ringleader", "run", "--on", "slurm", "--", "python", "a b.py")
     text = script(options, *command, np=np)
     path = GOLDEN / f"{name}.sh"
     if not path.exists():
@@ -229,7 +229,7 @@ def test_a_dry_run_prints_the_script_and_needs_no_slurm(capsys: pytest.CaptureFi
         "#SBATCH --open-mode=append",
     ]
     inner = "run --on slurm -n 4 --grace=45 -x A=1 --blacklist-cooldown-range 1 2 --min-np=2 --no-prefix"
-    assert out.endswith(f"exec {sys.executable} -m ringleader {inner} -- python train.py --nodes 3\n")
+    assert out.endswith(f"exec {sys.executable} -P -m ringleader {inner} -- python train.py --nodes 3\n")
 
 
 @pytest.mark.usefixtures("outside")
@@ -238,7 +238,7 @@ def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> N
     assert called(*words.split()) == 0
     out = capsys.readouterr().out
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in out
-    assert out.endswith(" -m ringleader scale --on slurm --grid=1x1,2x2 -- python train.py\n")
+    assert out.endswith(" -P -m ringleader scale --on slurm --grid=1x1,2x2 -- python train.py\n")
 
 
 @pytest.mark.usefixtures("outside")

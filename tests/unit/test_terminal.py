@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from ringleader.cli.run.command import outcome_json
-from ringleader.cli.run.terminal import Terminal, last_words
+from ringleader.cli.run.terminal import Terminal, last_words, rate_text
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
 from ringleader.launch.outcome import Outcome, RankEnd
 from ringleader.launch.rank_output import Outlet
+from ringleader.metrics import Sample
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
 
@@ -202,3 +203,31 @@ def test_progress_in_a_log_is_a_line_now_and_then() -> None:
     now[0] = 60.0
     terminal.progress("2 of 4 hosts reached")
     assert err.getvalue() == b"ringleader: 2 of 4 hosts reached\n"
+
+
+def test_an_elastic_job_is_measured_in_its_longest_generation() -> None:
+    """Ranks that leave, and numbers that go to other processes, belong to one generation each."""
+    terminal, _, _ = screen()
+    clocks = {"a": 0.0, "b": 5000.0, "c": 90000.0}
+
+    def trains(rank: int, clock: str, steps: range, seconds: float) -> None:
+        for step in steps:
+            at = clocks[clock] + seconds * step
+            terminal.report(rank, {"kind": "steps", "by": "torch.optim", "steps": step, "seconds": at})
+
+    terminal.report(0, {"kind": "generation", "size": 3})
+    for rank, clock in enumerate(clocks):
+        trains(rank, clock, range(101), 0.1)
+    terminal.report(0, {"kind": "generation", "size": 2})
+    trains(0, "a", range(101, 131), 0.1)
+    trains(1, "c", range(101, 131), 0.1)  # the rank that was number 2
+    rate = terminal.rate(2)
+    assert rate is not None and (rate.heard, rate.source) == (3, "steps")
+    assert rate.rate == pytest.approx(30, rel=0.05) and rate.step_seconds == pytest.approx(0.1, rel=0.05)
+    assert terminal.rate(2) == rate
+    assert screen()[0].rate(2) is None
+
+
+def test_the_time_of_a_step_is_written_in_its_unit() -> None:
+    slow = Sample(rate=2 / 1.5, step_seconds=1.5, source="steps", heard=2)
+    assert rate_text(slow) == "trained at 0.667 steps/s on 2 ranks (optimizer steps, 1.50 s each)"

@@ -14,6 +14,8 @@ import time
 
 from ringleader.agents.light_imports import Iterable, Sequence, signal, suppress
 
+ASKED = signal.SIGRTMAX - 3
+"""Has a Python of a rank write its stacks for us; SIGQUIT writes them on its standard error."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ADOPTED: set[int] = set()
@@ -227,12 +229,12 @@ def takes(pid: int, number: int, *, blocked: bool = True) -> bool:
 
 
 def without_stacks(pids: list[int]) -> tuple[dict[int, str], list[dict[str, str]]]:
-    """Split processes into those that write their stacks on SIGQUIT, with the path of the file that takes
-    them, and those that can't: their name, state and the kernel function that they wait in, as /proc has it.
+    """Split processes into those that write their stacks on ASKED, with the path of the file that takes them,
+    and those that can't: their name, state and the kernel function that they wait in, as /proc has it.
 
     Whoever has a handler and no longer our file is spared: it may write to what has that file's number now.
     """
-    able = {pid: path for pid in pids if takes(pid, signal.SIGQUIT, blocked=False) and (path := _stacks(pid))}
+    able = {pid: path for pid in pids if takes(pid, ASKED, blocked=False) and (path := _stacks(pid))}
     return able, [_described(pid) for pid in pids if pid not in able]
 
 

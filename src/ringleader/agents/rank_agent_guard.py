@@ -20,7 +20,7 @@ ALONE = 3
 """Exit code of an inner process whose launcher was gone."""
 ORDERED = signal.SIGHUP
 """What the outer process sends the inner one where the MPI wants us to end; SIGTERM where another does."""
-AWAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+AWAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD)
 """What both processes wait for; blocked before the fork, so that none of them ends one that is not ready."""
 FAILED = 1
 """Exit code of an agent that could not do its work; the rank's own code goes to the launcher instead."""
@@ -62,11 +62,14 @@ def run(environ: Mapping[str, str], run_inner: Callable[[int, int], int]) -> int
 def _wait_for(inner: int, starter: int) -> int:
     """Reap whatever is reparented to us until the inner process ends; return its wait status.
 
-    Signals are passed on: as ORDERED where the MPI's process that started us sent them, else as SIGTERM.
+    Signals are passed on: SIGQUIT as it is, others as ORDERED where the MPI's process that started us sent
+    them, else as SIGTERM.
     """
     while True:
         came = signal.sigwaitinfo(AWAITED)
-        if came.si_signo != signal.SIGCHLD:
+        if came.si_signo == signal.SIGQUIT:
+            process_tree.send([inner], signal.SIGQUIT)
+        elif came.si_signo != signal.SIGCHLD:
             process_tree.send([inner], ORDERED if came.si_pid == starter else signal.SIGTERM)
         for pid, status in process_tree.reap():
             if pid == inner:

@@ -269,6 +269,8 @@ class InnerAgent:
         asked = {int(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)} & set(numbers)
         if signal.SIGCHLD in numbers:
             self.process.collect()
+        if signal.SIGQUIT in numbers:
+            self.process.deliver(signal.SIGQUIT)
         if asked:
             self._orphan(asked)
 

@@ -280,7 +280,7 @@ class StackRequest:
     """Stacks that the Pythons of a rank are writing."""
 
     def __init__(self, able: Mapping[int, str], mute: list[dict[str, str]]) -> None:
-        """Send SIGQUIT. ``able``, ``mute``: see ``process_tree.without_stacks``."""
+        """Ask for them. ``able``, ``mute``: see ``process_tree.without_stacks``."""
         self._until = time.monotonic() + STACK_SECONDS
         self._mute = mute
         self._unshown = max(0, len(able) - MOST_STACKS)
@@ -292,7 +292,7 @@ class StackRequest:
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                 self._files[pid] = fd, os.fstat(fd).st_size
         self._sizes: list[int] = []
-        process_tree.send(list(self._files), signal.SIGQUIT)
+        process_tree.send(list(self._files), process_tree.ASKED)
 
     def is_complete(self, now: float) -> bool:
         """Say whether all have written, and nothing since the last look; or the time is over."""

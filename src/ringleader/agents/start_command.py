@@ -125,7 +125,7 @@ def _limit_open_files(soft: int) -> None:
 def _default_signals() -> None:
     """Give the command the signal dispositions of a fresh process, not those of a Python program."""
     signal.set_wakeup_fd(-1)
-    ended_by = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
-    for number in ended_by:
+    ended_by = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    for number in (*ended_by, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])

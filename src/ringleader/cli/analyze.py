@@ -18,8 +18,8 @@ from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.dataclass_json import document
 from ringleader.errors import Fault, RequestError
+from ringleader.number_format import NONE, percent, plural, seconds
 from ringleader.option_fields import argument, group
-from ringleader.report.number_format import NONE, percent, plural, seconds
 from ringleader.report.trace_events import Trace, trace_of
 from ringleader.report.trace_split import PARTS, RankSplit, Split, split
 from ringleader.text_files import read_bytes

@@ -9,7 +9,7 @@ import json
 import statistics
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,13 @@ def read_job(path: str, *, size: float | None, batch: float | None, layers_of: M
         document = _profile_document(path)
         if isinstance(document, dict) and "schema" in document:
             run = run_file.from_document(document, path)
-    if run is None:
-        return from_document(document, path, layers_of)
     if isinstance(run, Run):
         return from_run(run, path, size=size, batch=batch, layers_of=layers_of)
+    given = {"--gradients": size, "--batch": batch}
+    stated = [name for name, value in given.items() if value is not None]
+    refuse([Fault(where=name, what=f"is in {path}", hint="leave it out") for name in stated])
+    if run is None:
+        return from_document(document, path, layers_of)
     if isinstance(run, TrainingRun) and (text := profile_text(run)) is not None:
         return from_document(tomllib.loads(text), path, layers_of)
     if isinstance(run, TrainingRun):
@@ -228,7 +231,8 @@ class PredictOptions:
         read=_called(WITHIN, "link", "within a host"),
     )
     ports: int | None = option(
-        "Network ports per host. [default: as in the GPU's usual host; 1 with --network or without --gpu]",
+        "Network ports per host, also of --what-if. [default: 1 of a named network, else as in the GPU's "
+        "usual host or --facts]",
         metavar="N",
         least=1,
         most=256,
@@ -306,7 +310,12 @@ def place_of(facts: HostFacts, where: str, name: str | None) -> Place:
     gpu = gpus()[name] if name is not None else next(filter(None, map(gpu_called, products)), None)
     if gpu is None:
         what = f"has no GPU that is known: {', '.join(dict.fromkeys(products)) or 'none'}"
-        raise RequestError(what, where=where, hint=f"--gpu {'|'.join(gpus())}")
+        hint = f"--gpu {'|'.join(gpus())}"
+        if near := next(filter(None, (gpu_called(product, any_board=True) for product in products)), None):
+            hint = f"--gpu {near.name} is the nearest, with another board, other links and another clock"
+        raise RequestError(what, where=where, hint=hint)
+    if memory := min((one.memory for one in facts.gpus if one.memory), default=0):
+        gpu = replace(gpu, memory=float(memory))
     rates = [
         port.rate
         for device in facts.rdma_devices
@@ -342,7 +351,7 @@ def forecast_of(options: PredictOptions) -> Forecast:
     between = curve if isinstance(curve, Link) else place.between
     if options.network is not None or between is None:
         between = curve if isinstance(curve, Link) else BETWEEN[options.network or USUAL_NETWORK]
-    network = _network(options, between, place)
+    network = _network(options, between, place, named=options.network is not None)
     if options.network is None and curve is None and place.between is None:
         network = replace(network, between=replace(between, name=f"{USUAL_NETWORK} (assumed)"))
     given = dict(options.setup)
@@ -360,10 +369,7 @@ def forecast_of(options: PredictOptions) -> Forecast:
         all_reduce=curve if isinstance(curve, MeasuredAllReduce) else None,
         **(preset | given),
     )
-    if job.on_gpu is None and setup.tensor * setup.pipeline > 1:
-        what = "is for transformers whose shape is known"
-        hint = "--gpu and --model, or --parameters, --layers and --hidden"
-        raise RequestError(what, where="--tensor" if setup.tensor > 1 else "--pipeline", hint=hint)
+    refuse(_without_effect(options, job, curve))
     failures = None
     if options.commit is not None:
         failures = Failures(
@@ -376,7 +382,7 @@ def forecast_of(options: PredictOptions) -> Forecast:
         job,
         setup,
         options.ranks or _usual_ranks(job, per_host, setup.tensor * setup.pipeline),
-        others=tuple(_network(options, BETWEEN[name], place) for name in options.what_if),
+        others=tuple(_network(options, BETWEEN[name], place, named=True) for name in options.what_if),
         until=options.until,
         from_specifications=options.from_specifications,
         network_known=options.network is not None or curve is not None or place.between is not None,
@@ -384,8 +390,42 @@ def forecast_of(options: PredictOptions) -> Forecast:
     )
 
 
-def _network(options: PredictOptions, between: Link, place: Place) -> Network:
-    ports = options.ports or (place.ports if options.network is None else 0) or 1
+_OF_TRANSFORMERS = ("tensor", "pipeline", "recompute", "mfu", "sequence", "parameters", "layers", "hidden")
+_DEFAULTS = {field.name: field.default for kind in (PredictOptions, Setup) for field in fields(kind)}
+
+
+def _without_effect(
+    options: PredictOptions, job: MeasuredJob, curve: Link | MeasuredAllReduce | None
+) -> list[Fault]:
+    """Return a fault for each option that was given and would change nothing beside the others."""
+    given, drop = {**vars(options), **options.setup}, "leave it out"
+    by_shape, named = job.on_gpu is not None, options.model
+    shares, serves = given.get("strategy", "ddp") != "ddp", given.get("algorithm") == "servers"
+    shape = "--gpu and --model, or --parameters, --layers and --hidden, without a profile and --rate"
+    is_known = f"is that of {named}"
+    costs = ("recovery", "commit_every", "mtbf")
+    rules = (
+        (not by_shape, "is for transformers whose rate follows from their shape", shape, _OF_TRANSFORMERS),
+        (by_shape and named, is_known, drop, ("parameters", "layers", "hidden", "gradients")),
+        (by_shape and not named, "follows from --parameters", drop, ("gradients",)),
+        (options.source, f"is in {options.source}", drop, ("rate",)),
+        (not options.source and not by_shape and named in models.NAMES, is_known, drop, ("gradients",)),
+        (not shares, "is for strategies that share the state", "--strategy fsdp", ("shard_ranks",)),
+        (not serves, "is for parameter servers", "--algorithm servers", ("servers", "servers_apart")),
+        (options.commit is None, "is for what failures cost", "--commit SECONDS", costs),
+        (isinstance(curve, Link), "is what --curve measured", "leave one of them out", ("network",)),
+    )
+    return [
+        Fault(where=f"--{name.replace('_', '-')}", what=reason, hint=hint)
+        for applies, reason, hint, names in rules
+        for name in names
+        if applies and given.get(name) is not None and given[name] != _DEFAULTS[name]
+    ]
+
+
+def _network(options: PredictOptions, between: Link, place: Place, *, named: bool) -> Network:
+    """Return the network with these links between hosts; one that somebody ``named`` has one port."""
+    ports = options.ports or (0 if named else place.ports) or 1
     if place.gpu is not None and options.within is None:
         return place.gpu.network(between, ports)
     within = WITHIN[options.within or "pcie"]
@@ -396,6 +436,9 @@ def _job(options: PredictOptions, gpu: Gpu | None) -> MeasuredJob:
     """Return the job of SOURCE, or of --model and --rate, or of a transformer on a GPU."""
     known = models.model(options.model) if options.model in models.NAMES else None
     if options.source is not None:
+        if options.model is not None and known is None:
+            what = f"does not say how the gradients of {options.source} are spread"
+            raise RequestError(what, where="--model", hint=f"without it, or {', '.join(models.NAMES)}")
         return read_job(options.source, size=options.gradients, batch=options.batch, layers_of=known)
     faults: list[Fault] = []
     wrong = {fault.where for fault in options.faults}
@@ -432,7 +475,7 @@ def _transformer(options: PredictOptions, gpu: Gpu | None, shape: Mapping[str, A
         hint = f"{', '.join(gpus())}; or --facts FILE, or --rate N --batch N of a measurement"
         faults.append(Fault(where="--gpu", what="is missing", hint=hint))
     elif not gpu.gemm and options.mfu is None:
-        what = f"is missing: no published row tells what transformers reach on {gpu.name}"
+        what = f"is missing: no published row has the speed of transformers on {gpu.name}"
         faults.append(Fault(where="--mfu", what=what, hint="0.4, or --rate N of a measurement"))
     if options.model is None:
         hint = "--parameters 7e9 --layers 32 --hidden 4096"

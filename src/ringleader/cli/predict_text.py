@@ -8,10 +8,10 @@ from typing import Any
 
 from ringleader.cli.output import table
 from ringleader.fabric.byte_size import byte_size
+from ringleader.number_format import percent, plural, seconds, span, thousands, times
 from ringleader.predict.fitting import Fit
 from ringleader.predict.forecast import Forecast, Row
 from ringleader.predict.step_model import Setup
-from ringleader.report.number_format import percent, plural, seconds, span, thousands, times
 
 SCHEMA = 1
 """Version of the JSON."""
@@ -25,9 +25,13 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     across = measured is not None and measured.ranks > measured.per_host
     between = measured.link if measured is not None and across else network.between
     within = measured.link if measured is not None and not across else network.within
+    reference = found.reference
+    step = profile.step_seconds if reference is None else reference.step
+    alone = "one rank" if reference is None or reference.ranks == 1 else plural(reference.ranks, "rank")
+    ports = f"{plural(network.ports, 'port')} of " if between is network.between and not between.curve else ""
     head = (
-        f"{profile.name}: {seconds(profile.step_seconds)} a step on one rank, {byte_size(profile.size)} of "
-        f"gradients; {between.name} between hosts, {within.name} within, "
+        f"{profile.name}: {seconds(step)} a step on {alone}, {byte_size(profile.size)} of "
+        f"gradients; {ports}{between.name} between hosts, {within.name} within, "
         f"{plural(setup.per_host, 'rank')} on each; "
         f"{_divided(setup)}{setup.algorithm}, {setup.wire} on the wire"
     )
@@ -88,6 +92,13 @@ def _notes(found: Forecast) -> list[str]:
         needed = " to ".join(dict.fromkeys(byte_size(int(row.memory or 0)) for row in (large[-1], large[0])))
         has = byte_size(int(found.capacity))
         notes.append(f"Does not fit at {sizes} ranks: a rank needs {needed}, a GPU has {has}.")
+    if (reference := found.reference) is not None:
+        group = plural(reference.ranks, "rank")
+        words = f"{group}, the smallest group that fits"
+        if not reference.fits:
+            words = f"{group} with the memory that it would need: no number of ranks fits"
+        if reference.ranks > 1 or not reference.fits:
+            notes.append(f"Speed-up and efficiency are relative to {words}.")
     if "(assumed)" in found.setup.network.name or "(assumed)" in found.setup.network.between.name:
         notes.append(
             "The network is assumed, and with it most of what follows: name yours "
@@ -103,13 +114,20 @@ _Column = tuple[str, Callable[[Row], str]]
 
 def _sizes(found: Forecast, form: str) -> str:
     first = found.rows[0].prediction
-    alone = first.rate / first.ranks / first.efficiency
+    alone, least = first.rate / first.ranks / first.efficiency, 1
+    if found.reference is not None:
+        least = found.reference.ranks
+
+    def relative(row: Row, text: str) -> str:
+        """Groups smaller than the one that all is relative to do not fit."""
+        return text if row.prediction.ranks >= least else "–"
+
     columns: list[_Column] = [
         ("ranks", lambda row: f"{row.prediction.ranks:,}"),
         ("hosts", lambda row: f"{row.prediction.hosts:,}"),
         (f"{found.profile.unit}/s", lambda row: thousands(row.prediction.rate)),
-        ("speed-up", lambda row: times(row.prediction.rate / alone)),
-        ("efficiency", lambda row: f"{100 * row.prediction.efficiency:.1f}%"),
+        ("speed-up", lambda row: relative(row, times(row.prediction.rate / alone))),
+        ("efficiency", lambda row: relative(row, f"{100 * row.prediction.efficiency:.1f}%")),
     ]
     if found.fit is not None:
         columns.append(("95%", lambda row: span(row.low, row.high, lambda part: f"{100 * part:.1f}")))
@@ -178,7 +196,8 @@ def as_document(found: Forecast) -> dict[str, Any]:
         "schema": SCHEMA,
         "name": found.profile.name,
         "unit": found.profile.unit,
-        "step_seconds": found.profile.step_seconds,
+        "step_seconds": found.profile.step_seconds if found.reference is None else found.reference.step,
+        "reference": None if found.reference is None else asdict(found.reference),
         "gradient_bytes": found.profile.size,
         "setup": setup,
         "sizes": [

@@ -23,11 +23,11 @@ from ringleader.launch.job_record import is_running
 from ringleader.measurements.job import JobRun
 from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
+from ringleader.number_format import plural
 from ringleader.option_fields import argument, flag, group, option, spellings_set
 from ringleader.predict.speedup_curve import speedup_curve
 from ringleader.report.compare import compare, incomparable
 from ringleader.report.exports import DIRECTORIES, TEXTS
-from ringleader.report.number_format import plural
 from ringleader.report.page import check_installed, render, render_failure, render_index
 from ringleader.report.page_server import LOOPBACK, PageServer, Source
 from ringleader.report.regression_guard import Guard, judge

@@ -116,7 +116,7 @@ def _silence(outcome: Outcome, listener: JobListener, rank: int) -> str:
     first = outcome.first_failure
     if first is not None and first.rank == rank:
         return f"{outcome.reason}{_last_words(listener, rank)}"
-    return f"it was stopped before it told its facts: {outcome.reason or 'its rank ended'}"
+    return f"it was stopped before it reported its facts: {outcome.reason or 'its rank ended'}"
 
 
 def _with_offset(facts: HostFacts, clocks: Any, rank: int) -> HostFacts:

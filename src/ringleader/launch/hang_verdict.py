@@ -239,7 +239,11 @@ def judge(
 def _by_stacks(stacks: Mapping[int, Stack]) -> Verdict:
     first, others = outlier(stacks)
     if not first:
-        return Verdict(kind="none", text="no rank is elsewhere than most others")
+        text = "the ranks are at different places, and none of them is the odd one out: see the stacks"
+        if len({stack.main for stack in stacks.values()}) == 1:
+            at = next(iter(stacks.values())).at
+            text = "all ranks are at the same place" + (f": {at}" if at else "")
+        return Verdict(kind="none", text=text if stacks else "no rank has reported a stack or a collective")
     at = stacks[first[0]].at
     text = f"{ranks_named(first)} {_is(first)} elsewhere than the others" + (f": {at}" if at else "")
     return Verdict(kind="elsewhere", text=text, ranks=tuple(first), waiting=tuple(others))

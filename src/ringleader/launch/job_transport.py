@@ -304,7 +304,7 @@ def _missing(first: int, gathered: Sequence[Mapping[str, Any] | None]) -> str:
     """Say why a host's counters may not be here: they are its first rank's agent's to read."""
     words = gathered[first]
     if words is None:
-        return f"the agent of rank {first} told nothing: it, or its host, was ended"
+        return f"the agent of rank {first} reported nothing: it, or its host, was ended"
     return str(words.get("missing", ""))
 
 

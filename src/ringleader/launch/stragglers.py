@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringleader.metrics import number_in
+from ringleader.number_format import seconds
 from ringleader.value_class import dataclass
 
 WINDOW_SECONDS = 10.0
@@ -41,13 +42,9 @@ class Straggler:
 
     def text(self, named: str) -> str:
         """Return a line. ``named``: ``rank 3 (h2)``."""
-        own, median = _time(self.own_seconds), _time(self.median_seconds)
-        text = f"{named} is slow: of each step of {_time(self.step_seconds)}, {own} are its own work, "
+        own, median = seconds(self.own_seconds), seconds(self.median_seconds)
+        text = f"{named} is slow: of each step of {seconds(self.step_seconds)}, {own} are its own work, "
         return f"{text}{self.score:.1f} times the median rank's ({median}): the others wait"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ringleader.errors import Fault, refuse
+from ringleader.metrics import efficiency
+from ringleader.number_format import plural
 from ringleader.predict.failures import Failures, Goodput, goodput
 from ringleader.predict.fitting import (
     FARTHEST,
@@ -27,6 +30,8 @@ from ringleader.predict.step_model import Prediction, Setup, division_of, predic
 
 GIVEN, MEASURED, FITTED, STATED = "given", "measured", "fit", "from specifications"
 """Where the numbers of a size come from: of one rank; measured and fitted; a fit; stated numbers."""
+ROOM = 2 * 2**30
+"""Bytes of a GPU that a change must leave for the framework, CUDA and NCCL to be suggested; assumed."""
 WORTH_A_WORD = 0.005
 """Efficiency that a change must gain before it is said to help: half a point."""
 
@@ -49,6 +54,19 @@ class Row:
     """Bytes that a rank needs, but for the framework's own; ``None``: not known."""
     failures: Goodput | None = None
     """What failures leave of the time, where what they cost was given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """What the efficiency of a transformer on GPUs is relative to: a rank of the smallest group that fits."""
+
+    ranks: int
+    rate: float
+    """Samples per second over all of them."""
+    step: float
+    """Seconds of an update."""
+    fits: bool
+    """False: the memory of a GPU is not enough at any size, and this is the smallest group."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +95,7 @@ class Forecast:
     """What is predicted for one job."""
 
     profile: Profile
+    """Of one rank; with a ``reference``, of one of its ranks."""
     setup: Setup
     rows: tuple[Row, ...]
     fit: Fit | None
@@ -87,6 +106,8 @@ class Forecast:
     below: Below | None = None
     capacity: float = 0.0
     """Bytes of memory of a GPU; 0: not known."""
+    reference: Reference | None = None
+    """``None``: efficiency is relative to one rank, whose rate was measured or stated."""
 
 
 def forecast(
@@ -128,17 +149,21 @@ def forecast(
     def predicted(changed: Setup) -> Prediction:
         return known.prediction(changed, last.basis, count)
 
-    tried = what_ifs(used, count, predicted, others, known.fits) if count > 1 else []
-    profile = known.profile(used, count)
+    def fits(changed: Setup, ranks: int) -> bool:
+        return known.fits(changed, ranks, room=ROOM)
+
+    tried = what_ifs(used, count, predicted, others, fits) if count > 1 else []
+    reference = known.reference
     return Forecast(
-        profile=profile,
+        profile=known.profile(used, 1 if reference is None else reference.ranks),
         setup=setup,
         rows=rows,
         fit=fitted,
-        limit=limit_sentence(profile, used, last.prediction, tried),
+        limit=limit_sentence(known.profile(used, count), used, last.prediction, tried),
         tried=tuple(tried),
         below=None if until is None else known.below(until),
         capacity=0.0 if job.on_gpu is None else job.on_gpu.gpu.memory,
+        reference=reference,
     )
 
 
@@ -173,10 +198,27 @@ class _Known:
         """Return a step of one of ``ranks`` ranks."""
         return self.job.profile if self.job.on_gpu is None else self.job.on_gpu.profile(setup, ranks)
 
-    def fits(self, setup: Setup, ranks: int) -> bool:
-        """Tell whether the memory of a rank is enough, as far as is known."""
+    def fits(self, setup: Setup, ranks: int, room: int = 0) -> bool:
+        """Tell whether the memory of a rank is enough, as far as is known, and leaves ``room`` bytes."""
         on_gpu = self.job.on_gpu
-        return on_gpu is None or on_gpu.memory(setup, ranks) <= on_gpu.gpu.memory
+        return on_gpu is None or on_gpu.memory(setup, ranks) + room <= on_gpu.gpu.memory
+
+    @cached_property
+    def reference(self) -> Reference | None:
+        """What efficiency is relative to, of a transformer on GPUs: one rank of it may not hold the model."""
+        on_gpu, setup = self.job.on_gpu, self.stated
+        if on_gpu is None:
+            return None
+        parts, per_host = setup.tensor * setup.pipeline, setup.per_host
+        even = [count for count in range(1, per_host + 1) if per_host % count == 0 or count == parts]
+        within = [count for count in even if count % parts == 0 and _fills(count, setup)]
+        whole = _whole(setup)
+        found = next((count for count in within if self.fits(setup, count)), None) or size_below(
+            lambda count: on_gpu.memory(setup, count), whole, math.nextafter(on_gpu.gpu.memory, math.inf)
+        )
+        ranks = found or min([*within, whole])
+        at = predict(self.profile(setup, ranks), setup, ranks)
+        return Reference(ranks=ranks, rate=at.rate, step=at.step, fits=found is not None)
 
     def _fit(self, ranks: int) -> Fit | None:
         """Return the fit where it reaches so far."""
@@ -191,7 +233,7 @@ class _Known:
         return fitted.setup
 
     def basis(self, ranks: int) -> str:
-        if ranks == 1:
+        if ranks == 1 and self.job.on_gpu is None:
             return GIVEN
         fitted = self._fit(ranks)
         if fitted is None:
@@ -206,6 +248,9 @@ class _Known:
         With the expected efficiency all losses but computing are in the same proportion.
         """
         at = predict(self.profile(setup, ranks), setup, ranks)
+        if self.reference is not None:
+            per_rank = self.reference.rate / self.reference.ranks
+            return replace(at, efficiency=efficiency(at.rate, ranks, per_rank))
         lost = at.step - at.compute
         if self.fitted is None or basis not in (FITTED, MEASURED):
             return at
@@ -250,11 +295,12 @@ class _Known:
 
         def search(setup: Setup, largest: int = 1 << 20) -> int | None:
             def efficiency_of(ranks: int) -> float:
-                return predict(self.profile(setup, ranks), setup, ranks).efficiency
+                if self.reference is None:
+                    return predict(self.profile(setup, ranks), setup, ranks).efficiency
+                # Smaller groups than the one that it is relative to do not fit.
+                return self.prediction(setup, STATED, max(ranks, self.reference.ranks)).efficiency
 
-            # Sizes that fill hosts and the groups that share a model, or its state.
-            groups = setup.tensor * setup.pipeline * (setup.shard_ranks or 1)
-            return size_below(efficiency_of, math.lcm(setup.per_host, groups), bound, largest)
+            return size_below(efficiency_of, _whole(setup), bound, largest)
 
         if self.fitted is not None:
             found = search(self.fitted.setup, FARTHEST * self.fitted.largest)
@@ -263,10 +309,29 @@ class _Known:
         return Below(bound=bound, ranks=search(self.stated), basis=STATED)
 
 
+def _whole(setup: Setup) -> int:
+    """Return the least ranks that fill hosts and the groups that share a model, or its state."""
+    return math.lcm(setup.per_host, setup.tensor * setup.pipeline * (setup.shard_ranks or 1))
+
+
+def _fills(ranks: int, setup: Setup) -> bool:
+    try:
+        division_of(ranks, setup)
+    except ValueError:
+        return False
+    return True
+
+
+def _label(network: Network, now: Network) -> str:
+    """Return its name, and the number of its ports where that is another one."""
+    same = network.ports == now.ports
+    return network.name if same else f"{plural(network.ports, 'port')} of {network.name}"
+
+
 def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Iterator[tuple[str, Setup]]:
     """Yield the changes to try, each of which somebody can make. ``others``: networks that the user named."""
     for network in others:
-        yield network.name, replace(setup, network=network, all_reduce=None, slowdown=1.0)
+        yield _label(network, setup.network), replace(setup, network=network, all_reduce=None, slowdown=1.0)
     by_formula = setup.all_reduce is None  # a measured one says nothing of another network or algorithm
     network, doubled = setup.network, 2 * setup.per_host
     if by_formula and ranks > setup.per_host:
@@ -319,23 +384,16 @@ def what_ifs(
 ) -> list[WhatIf]:
     """Try every change at one size; the best first. What does not fit into memory is not a change to make.
 
-    A gain is of the rate, in parts of efficiency: for a change of how the work is divided changes how long a
-    rank computes, too.
+    Of a transformer all efficiencies are relative to the same rate, so a gain is one of the rate: a change of
+    how the work is divided changes how long a rank computes, too.
     """
     now = predicted(setup)
     found = []
     for change, other in changes(setup, ranks, others):
-        try:
-            division_of(ranks, other)
-        except ValueError:  # the ranks do not fill its groups
-            continue
-        if not fits(other, ranks):
+        if not _fills(ranks, other) or not fits(other, ranks):
             continue
         result = predicted(other)
-        gain = result.efficiency - now.efficiency
-        if setup.batch:
-            gain = now.efficiency * (result.rate / now.rate - 1)
-        found.append(WhatIf(change=change, prediction=result, gain=gain))
+        found.append(WhatIf(change=change, prediction=result, gain=result.efficiency - now.efficiency))
     return sorted(found, key=lambda one: -one.gain)
 
 

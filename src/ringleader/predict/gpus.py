@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
@@ -100,7 +101,22 @@ def gpus() -> dict[str, Gpu]:
     return found
 
 
-def gpu_called(product: str) -> Gpu | None:
-    """Return the GPU that a driver calls so (``NVIDIA H100 80GB HBM3``); the longest word counts."""
-    fitting = [(len(word), gpu) for gpu in gpus().values() for word in gpu.words if word in product]
+_OTHER_BOARDS = re.compile(r"PCIe|\bNVL\b", re.IGNORECASE)
+"""Of a chip whose numbers are those of a module (SXM, OAM)."""
+
+
+def gpu_called(product: str, *, any_board: bool = False) -> Gpu | None:
+    """Return the GPU that a driver calls so (``NVIDIA H100 80GB HBM3``); the longest word counts.
+
+    ``any_board``: also one whose name contains the word (``GH200``), or on another board (``H100 NVL``).
+    """
+    fitting = [
+        (len(word), gpu)
+        for gpu in gpus().values()
+        for word in gpu.words
+        if word in product
+        and (
+            any_board or (re.search(rf"\b{re.escape(word)}\b", product) and not _OTHER_BOARDS.search(product))
+        )
+    ]
     return max(fitting, key=lambda one: one[0])[1] if fitting else None

@@ -19,8 +19,8 @@ from ringleader.measurements.collective import (
     bus_factor,
     bus_limit,
 )
+from ringleader.number_format import NONE, gigabytes, percent, plural, seconds, shown, span
 from ringleader.report.drawing import INK, MUTED, SERIES, Chart, Plot
-from ringleader.report.number_format import NONE, gigabytes, percent, plural, seconds, shown, span
 from ringleader.report.summary import (
     ONE_MACHINE,
     Summary,

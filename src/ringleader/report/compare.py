@@ -19,7 +19,7 @@ from ringleader.fabric.check_result import listed
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.metrics import ComparableRate, Spread
-from ringleader.report.number_format import NONE, percent, plural, seconds, thousands
+from ringleader.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import Table, host_details
 from ringleader.scaling import Context, HostContext
 
@@ -29,7 +29,7 @@ HOW_TO_READ = (
     "The ratio is how many times as fast the second run is (of times, the shorter is the faster). Of "
     "repetitions it is that of the means with its 95% interval (Welch); of batches, that of the medians, "
     "between what the slowest and the fastest allow. A verdict needs an interval without 1. Nothing of this "
-    "tells how the machines vary between two days: that only several runs of each would."
+    "shows how the machines vary between two days: that only several runs of each would."
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ringleader.fabric.byte_size import byte_size
 from ringleader.metrics import Spread
-from ringleader.report.number_format import seconds
+from ringleader.number_format import seconds
 
 INK, MUTED, RULE, SURFACE = "#101011", "#6f7071", "#d8d9da", "#fefdfc"
 COUPLED, UNCOUPLED, WAITING = "#0072b2", "#d55e00", "#009e73"

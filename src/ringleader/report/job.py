@@ -17,7 +17,7 @@ from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.launch.elastic_history import Event
 from ringleader.measurements.job import JobRun, quantile, sums_of, times_of
-from ringleader.report.number_format import NONE, percent, plural, seconds, thousands
+from ringleader.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import (
     AGAIN,
     Summary,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ringleader.measurements.job import JobRun, quantile
+from ringleader.number_format import percent, seconds
 from ringleader.report.drawing import HEAT, MUTED, RULE, SERIES, UNCOUPLED, Chart, Plot
 from ringleader.report.job import NUMBERS, Series, series
-from ringleader.report.number_format import percent, seconds
 from ringleader.report.pair_map import draw_fields, draw_scale
 
 COLUMNS = 60
@@ -59,11 +59,13 @@ def plots(run: JobRun) -> Iterator[Plot]:
             yield _lines(run, [shown[at] for at in picked], NUMBERS[name].about, NUMBERS[name].unit, caption)
 
 
-def _label(one: Series) -> str:
-    """Return what tells a line from the others of its plot."""
+def _label(one: Series, lines: Sequence[Series]) -> str:
+    """Return what tells a line from the others of its plot: its host only where there are several."""
     if "quantile" in one.labels:
         return f"p{100 * float(one.labels['quantile']):.0f}"
-    parts = [value for name, value in one.labels.items() if name in ("host", "device", "gpu")]
+    several = len({other.labels.get("host") for other in lines}) > 1
+    names = ("host", "device", "gpu") if several else ("device", "gpu")
+    parts = [value for name, value in one.labels.items() if name in names]
     way = {"received_bytes_per_second": "in", "sent_bytes_per_second": "out"}.get(one.name, "")
     return " ".join([*parts, way]).strip()
 
@@ -82,7 +84,7 @@ def _time_axis(axes: Any, run: JobRun) -> None:
 
 def _lines(run: JobRun, lines: Sequence[Series], title: str, unit: str, caption: str) -> Plot:
     text, name = NUMBERS[lines[0].name].text, title.lower().replace(" ", "-")
-    named = _label(lines[0]) != ""
+    named = _label(lines[0], lines) != ""
     top = max(value for one in lines for _at, value in one.points) or 1.0
     chart = Chart(3.2, 0.95, above=0.2 + 0.24 * (-(-len(lines) // 2)) if named else 0.25)
     axes = chart.axes
@@ -92,7 +94,7 @@ def _lines(run: JobRun, lines: Sequence[Series], title: str, unit: str, caption:
         for part, points in enumerate(_pieces(one.points, 2.5 * max(1.0, run.seconds / COLUMNS))):
             axes.plot([when for when, _ in points], [value for _, value in points], color=color, linewidth=2,
                       linestyle=dash, marker="o", markersize=1.5 if len(points) > 1 else 4,
-                      label=_label(one) if named and not part else None)  # fmt: skip
+                      label=_label(one, lines) if named and not part else None)  # fmt: skip
     for event in run.events:
         if event.kind in _MARKED and event.generation != 1:
             is_bad = event.kind not in ("generation", "restart")
@@ -104,7 +106,7 @@ def _lines(run: JobRun, lines: Sequence[Series], title: str, unit: str, caption:
     axes.yaxis.set_major_formatter(lambda value, _: "0" if value == 0 else text(value))
     if named:
         chart.legend(ncols=2)
-    last = [f"{_label(one) or title} at the end: {text(one.points[-1][1])}" for one in lines]
+    last = [f"{_label(one, lines) or title} at the end: {text(one.points[-1][1])}" for one in lines]
     return chart.plot(name, title=title, caption=caption, about=f"{title} over time ({unit})", said=last)
 
 
@@ -144,7 +146,8 @@ def _heat(
         for at, value in one.points:
             column = int(at / width)
             # A report may cover some stretches of time that have none.
-            for place in range(before + 1 if 0 <= before < column <= before + 12 else column, column + 1):
+            is_near = 0 <= before < column and (column - before) * width <= 30.0
+            for place in range(before + 1 if is_near else column, column + 1):
                 step = sum(value < edge for edge in edges)
                 fields[row, place] = min(step, fields.get((row, place), step))
             before = column

@@ -13,6 +13,7 @@ from typing import Any
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
+from ringleader.number_format import gigabytes, percent, seconds
 from ringleader.report.drawing import (
     COUPLED,
     HEAT,
@@ -26,7 +27,6 @@ from ringleader.report.drawing import (
     Chart,
     Plot,
 )
-from ringleader.report.number_format import gigabytes, percent, seconds
 from ringleader.report.pairs import (
     BETWEEN,
     WITHIN,

@@ -11,7 +11,7 @@ from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.check_result import listed
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.measurements.point_to_point import PointToPointRun, Transfer, names_of
-from ringleader.report.number_format import NONE, gigabytes, percent, plural, seconds, shown, span
+from ringleader.number_format import NONE, gigabytes, percent, plural, seconds, shown, span
 from ringleader.report.summary import (
     ONE_MACHINE,
     Summary,

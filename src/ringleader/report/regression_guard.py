@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from ringleader.errors import RequestError
 from ringleader.fabric.check_result import listed
+from ringleader.number_format import plural
 from ringleader.report.compare import Comparison, Match
-from ringleader.report.number_format import plural
 
 LONGEST, FEW = 10, 4
 """Numbers that are reported by name, a line each and within one sentence; JSON has all of them."""

@@ -12,7 +12,7 @@ from ringleader.confidence_interval import CONFIDENCE, Interval
 from ringleader.dataclass_json import document as json_values
 from ringleader.fabric.transport_proof.proof import lines as proof_lines
 from ringleader.metrics import Spread
-from ringleader.report.number_format import percent, plural, seconds, shown, span, thousands, times
+from ringleader.number_format import percent, plural, seconds, shown, span, thousands, times
 from ringleader.report.scaling_sentences import (
     ONE,
     baseline_text,

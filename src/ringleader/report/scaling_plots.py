@@ -10,6 +10,7 @@ from typing import Any
 
 from ringleader.measurements.prediction_curve import PredictedSize, PredictionCurve
 from ringleader.metrics import Sample, Spread
+from ringleader.number_format import percent, plural, times
 from ringleader.report.drawing import (
     COUPLED,
     MUTED,
@@ -22,7 +23,6 @@ from ringleader.report.drawing import (
     Plot,
     StackedPart,
 )
-from ringleader.report.number_format import percent, plural, times
 from ringleader.report.scaling_sentences import ONE, baseline_text
 from ringleader.scaling import Point, Run, Scaling, scalings
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from ringleader.confidence_interval import Interval
 from ringleader.metrics import Spread
-from ringleader.report.number_format import percent, plural, seconds, thousands, times
+from ringleader.number_format import percent, plural, seconds, thousands, times
 from ringleader.report.summary import ended_early
 from ringleader.scaling import Context, Losses, Run, Scaling, compare_sizes, scalings
 
@@ -402,7 +402,7 @@ def cautions(run: Run) -> list[str]:
         ),
         (
             any(sample.heard < point.ranks for point, sample in samples),
-            "Not every rank told its rate: the rate of those that did was taken for all.",
+            "Not every rank reported its rate: the rate of those that did was taken for all.",
         ),
         (
             run.unit == "steps",
@@ -410,7 +410,7 @@ def cautions(run: Run) -> list[str]:
         ),
         (
             run.unit == "runs",
-            "The script tells no rate and its steps cannot be counted: rates are whole runs by the wall "
+            "The script reports no rate and its steps cannot be counted: rates are whole runs by the wall "
             "clock, with their start, which makes sizes look more alike than training is.",
         ),
         (

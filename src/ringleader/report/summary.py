@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from ringleader.fabric.byte_size import byte_size
 from ringleader.fabric.transport_proof.judged_transport import summary as shares_text
 from ringleader.fabric.transport_proof.proof import TransportProof, WireShares
-from ringleader.report.number_format import NONE, plural
+from ringleader.number_format import NONE, plural
 from ringleader.scaling import Context, HostContext, StoredRun
 
 T = TypeVar("T")

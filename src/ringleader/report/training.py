@@ -14,9 +14,9 @@ from ringleader.confidence_interval import Interval, RatioComparison
 from ringleader.fabric.byte_size import byte_size
 from ringleader.measurements.training import IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
 from ringleader.metrics import Spread
+from ringleader.number_format import NONE, percent, plural, seconds, shown, span, thousands
 from ringleader.report.drawing import COUPLED, MUTED, PART_STYLES, Bar, Chart, Plot, StackedPart
 from ringleader.report.drawing import UNCOUPLED as HATCHED
-from ringleader.report.number_format import NONE, percent, plural, seconds, shown, span, thousands
 from ringleader.report.summary import (
     Summary,
     Table,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ringleader.confidence_interval import growth
 from ringleader.measurements.run_kinds import AnyRun
+from ringleader.number_format import plural
 from ringleader.report.compare import incomparable, ratio_text, value_text, verdict
 from ringleader.report.drawing import SERIES, Chart, Plot
-from ringleader.report.number_format import plural
 from ringleader.report.summary import Table
 
 LEAST = 3

@@ -19,7 +19,7 @@ NO_CYCLES = "an operation begins when all ranks have asked for it: there are no 
 BY_SIZE = "how an exchange goes between hosts follows from its size and the hosts"
 OWN_TUNING = "the trials of --autotune are Ringleader's own"
 NO_GLOO = "MPI and shared memory carry what Gloo would"
-NO_LOG = "what goes wrong is always told; nothing else is logged"
+NO_LOG = "errors are always printed; nothing else is logged"
 NO_MPI_CHOICE = "MPI is begun for several threads, as far as the library allows it"
 ONE_STREAM, OWN_CORES = "GPUs exchange on one stream", "the engine's thread runs on the cores of its rank"
 

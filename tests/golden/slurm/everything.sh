@@ -17,7 +17,7 @@
 again=
 trap 'again=yes; kill -TERM $!' USR1
 trap : TERM  # Slurm sends it to the job as well
-/venv/bin/python -m ringleader run --on slurm -- python 'a b.py' &
+/venv/bin/python -P -m ringleader run --on slurm -- python 'a b.py' &
 job=$!
 wait "$job"
 code=$?

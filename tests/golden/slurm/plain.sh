@@ -5,4 +5,4 @@
 #SBATCH --time=2:00:00
 #SBATCH --open-mode=append
 
-exec /venv/bin/python -m ringleader run --on slurm -- python 'a b.py'
+exec /venv/bin/python -P -m ringleader run --on slurm -- python 'a b.py'

@@ -218,7 +218,7 @@ def test_bounds_of_collectives_widen_what_matches() -> None:
 def test_ranks_that_told_nothing_may_have_exchanged_more() -> None:
     found = judge({"ib": 900, "eth0": 90}, mpi=between(256), ranks=8, counted=6)
     assert found.shares == {Wire.INFINIBAND: 1.0}
-    assert any("2 of 8 ranks told nothing" in words for words in found.evidence)
+    assert any("2 of 8 ranks reported nothing" in words for words in found.evidence)
 
 
 def test_words_of_the_comparison() -> None:

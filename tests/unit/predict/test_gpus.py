@@ -48,12 +48,30 @@ def test_every_source_is_of_something() -> None:
         ("NVIDIA GB200", "gb200"),
         ("NVIDIA B200", "b200"),
         ("AMD Instinct MI300X", "mi300x"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
         ("Tesla T4", None),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA A100-PCIE-40GB", None),
+        ("NVIDIA A100 80GB PCIe", None),
+        ("NVIDIA H100 PCIe", None),
+        ("NVIDIA H100 NVL", None),
+        ("NVIDIA H200 NVL", None),
     ],
 )
 def test_what_a_driver_calls_a_gpu(product: str, name: str | None) -> None:
     found = gpu_called(product)
     assert (found and found.name) == name
+    near = gpu_called(product, any_board=True)
+    assert near is None if "T4" in product else near is not None and near.name[-4:] in product.lower()
+
+
+def test_memories_are_those_that_drivers_report() -> None:
+    """In MiB: a GPU of "80 GB" has 80 GiB, less what the driver keeps."""
+    reported = {"a100": 81920, "h100": 81559, "h200": 143771, "b200": 183359, "gb200": 189471, "l40s": 46068}
+    assert {name: gpus()[name].memory / 2**20 for name in reported} == reported
+    assert gpus()["mi300x"].memory == 201310208 * 1024
+    assert all("MiB" in gpus()[name].source("memory") for name in reported)
 
 
 def usual(name: str) -> Network:

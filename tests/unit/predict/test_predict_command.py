@@ -105,6 +105,10 @@ def test_a_profile_with_layers_and_points(capsys: pytest.CaptureFixture[str], tm
     shown = capsys.readouterr().out
     assert "mine: 330 ms a step on one rank, 89.6 MiB" in shown and "| " in shown
     assert "more than 4 times 4" in refused(str(profile), "--per-host", "4", "--ranks", "64")
+    said = refused(str(profile), "--per-host", "4", "--gradients", "8", "--batch", "2")
+    assert f"--gradients: is in {profile}" in said and f"--batch: is in {profile}" in said
+    assert f"--rate: is in {profile}" in refused(str(profile), "--per-host", "4", "--rate", "9")
+    assert "how the gradients of" in refused(str(profile), "--per-host", "4", "--model", "llama-3-8b")
     call(str(profile), "--per-host", "4", "--ranks", "64", "--from-specifications")
     assert "from specifications" in capsys.readouterr().out
 
@@ -116,6 +120,9 @@ def test_a_measured_curve_takes_the_place_of_a_name(
     curve.write_text("# bytes seconds\n8, 2e-5\n1000000 3e-4\n10000000 3e-3\n")
     call(*MODEL, "--curve", str(curve), "--ranks", "64")
     assert "3.33 GB/s" in capsys.readouterr().out
+    assert "--network: is what --curve measured" in refused(
+        *MODEL, "--curve", str(curve), "--network", "10gbe-tcp"
+    )
     curve.write_text("8 x\n1 2 3\n")
     said = refused(*MODEL, "--curve", str(curve))
     assert ":1:" in said and ":2:" in said

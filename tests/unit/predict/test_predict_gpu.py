@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.predict.test_predict_command import call, refused
@@ -41,7 +42,7 @@ def test_resnet_50_on_512_h100_waits_for_nobody_unless_somebody_says_so(
 def test_what_does_not_fit_is_said_and_what_would_fit_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     call("--model", "llama-3-70b", "--gpu", "h100", "--recompute", "--ranks", "8,512")
     shown = capsys.readouterr().out
-    assert "Does not fit at 8, 512 ranks: a rank needs" in shown and "a GPU has 74.5 GiB" in shown
+    assert "Does not fit at 8, 512 ranks: a rank needs" in shown and "a GPU has 79.6 GiB" in shown
     assert "fsdp in place of ddp" in shown and "zero-1 in place of ddp" not in shown
     call("--model", "llama-3-8b", "--gpu", "h100", "--strategy", "fsdp", "--recompute", "--ranks", "512")
     shown = capsys.readouterr().out
@@ -117,6 +118,83 @@ def test_a_hundred_thousand_gpus_are_closed_formulas(
     assert len(calls) < 2000  # some for each size, whatever it is
 
 
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    call("--model", "llama-3-8b", "--gpu", "h100", *words, "--json")
+    return dict(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--strategy fsdp --recompute",
+        "--strategy fsdp --shard-ranks 8 --recompute",
+        "--strategy zero-1 --tensor 8",
+        "--strategy zero-1 --tensor 8 --pipeline 2 --micro-steps 8",
+    ],
+)
+def test_efficiency_is_relative_to_the_smallest_group_that_fits(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = document(capsys, *words.split(), "--ranks", "512")
+    reference, (size,) = found["reference"], found["sizes"]
+    assert reference["fits"]
+    per_rank = reference["rate"] / reference["ranks"]
+    assert size["efficiency"] == pytest.approx(size["rate"] / 512 / per_rank)
+    alone = document(capsys, *words.split(), "--ranks", str(reference["ranks"]))["sizes"][0]
+    assert (alone["rate"], alone["step"]) == (reference["rate"], reference["step"])
+    assert alone["memory"] <= found["memory"] and alone["efficiency"] == pytest.approx(1)
+    for change in found["what_if"]:
+        assert change["gain"] == pytest.approx(change["efficiency"] - size["efficiency"])
+    call("--model", "llama-3-8b", "--gpu", "h100", *words.split(), "--ranks", f"512,{reference['ranks']}")
+    shown = capsys.readouterr().out
+    group = f"{reference['ranks']} ranks"
+    assert f"Speed-up and efficiency are relative to {group}, the smallest group that fits." in shown
+    assert f" a step on {group}, " in shown.splitlines()[0]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero-1", "fsdp"])
+def test_one_rank_that_fits_is_the_reference_whatever_else_is_printed(
+    strategy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--model", "gpt-2", "--gpu", "h100", "--strategy", strategy)
+    one, eight = sizes(capsys, *words, "--ranks", "1,8")
+    assert eight["efficiency"] == pytest.approx(eight["rate"] / 8 / one["rate"]) and one["efficiency"] == 1
+    (apart,) = sizes(capsys, *words, "--ranks", "8")
+    assert apart["efficiency"] == eight["efficiency"]
+
+
+def test_what_no_number_of_ranks_can_hold_has_a_reference_that_is_named_as_such(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call("--model", "llama-3-8b", "--gpu", "h100", "--ranks", "8")
+    expected = "relative to 1 rank with the memory that it would need: no number of ranks fits."
+    assert expected in capsys.readouterr().out
+
+
+def test_groups_that_are_smaller_than_the_reference_have_no_efficiency(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    call("--model", "llama-3-8b", "--gpu", "h100", "--strategy", "fsdp", "--recompute", "--ranks", "1,512")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[3:5] for row in rows if row[:2] == ["1", "1"]] == [["–", "–"]]
+
+
+def test_a_named_network_has_one_port_whoever_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--strategy", "fsdp", "--recompute", "--ranks", "64")
+    usual = document(capsys, *words, "--what-if", "ndr-infiniband")
+    named = document(capsys, *words, "--network", "ndr-infiniband")
+    (tried,) = [one for one in usual["what_if"] if one["change"] == "1 port of ndr-infiniband"]
+    assert tried["efficiency"] * usual["reference"]["rate"] == pytest.approx(
+        named["sizes"][0]["efficiency"] * named["reference"]["rate"]
+    )
+    eight = document(capsys, *words, "--network", "ndr-infiniband", "--ports", "8")["sizes"][0]
+    assert eight["rate"] == pytest.approx(usual["sizes"][0]["rate"], rel=0.01)
+    call("--model", "llama-3-8b", "--gpu", "h100", *words)
+    assert "; 8 ports of 400 Gbit/s RDMA between hosts" in capsys.readouterr().out
+    call("--model", "llama-3-8b", "--gpu", "h100", *words, "--network", "ndr-infiniband")
+    assert "; 1 port of ndr-infiniband between hosts" in capsys.readouterr().out
+
+
 FACTS = HostFacts(
     hostname="n1",
     clock=Clock(read_at=1.0),
@@ -141,6 +219,15 @@ def test_a_host_that_doctor_has_read(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "200 Gbit/s RDMA between hosts" in shown and "4 ranks on each" in shown and str(file) in shown
     file.write_text(facts_text({"n1": replace(FACTS, gpus=())}))
     assert "has no GPU that is known: none" in refused("--facts", str(file), "--model", "llama-3-8b")
+    forty = Gpu(index=0, pci_address="", name="NVIDIA A100-SXM4-40GB", memory=40960 * 2**20)
+    file.write_text(facts_text({"n1": replace(FACTS, gpus=(forty,))}))
+    call("--facts", str(file), "--model", "llama-3-8b", "--ranks", "2", "--json")
+    assert json.loads(capsys.readouterr().out)["memory"] == 40960 * 2**20
+    for name, near in (("NVIDIA GH200 480GB", "h200"), ("NVIDIA H100 NVL", "h100")):
+        file.write_text(facts_text({"n1": replace(FACTS, gpus=(replace(forty, name=name),))}))
+        said = refused("--facts", str(file), "--model", "llama-3-8b")
+        assert f"no GPU that is known: {name}" in said and f"--gpu {near} is the nearest" in said
+        call("--facts", str(file), "--model", "llama-3-8b", "--gpu", near, "--ranks", "2")
     file.write_text("{}")
     assert "holds no facts of a host" in refused("--facts", str(file), "--model", "llama-3-8b")
 
@@ -158,6 +245,19 @@ def test_a_host_that_doctor_has_read(capsys: pytest.CaptureFixture[str], tmp_pat
         ("--model llama-3-8b --gpu h100 --tensor 8 --pipeline 2 --ranks 24", "groups of 16"),
         ("--model llama-3-8b --gpu h100 --strategy fsdp --shard-ranks 7 --ranks 64", "64 copies of a model"),
         ("--model llama-3-8b --gpu h100 --mfu 1.5 --commit -1 --mtbf 0", "--mfu|--commit|--mtbf"),
+        (
+            "--model llama-3-8b --gpu h100 --shard-ranks 8 --servers 2 --recovery 60 --mtbf 9 "
+            "--commit-every 5 --layers 16 --gradients 1e9",
+            "--shard-ranks: is for strategies that share|--servers: is for parameter servers|"
+            "--recovery: is for what failures cost|--mtbf: is|--commit-every: is|"
+            "--layers: is that of llama-3-8b|--gradients: is",
+        ),
+        (
+            "--model resnet-50 --rate 3000 --batch 64 --gpu h100 --recompute --mfu 0.4 --sequence 8 "
+            "--gradients 9",
+            "--recompute: is for transformers|--mfu: is|--sequence: is|--gradients: is that of resnet-50",
+        ),
+        ("--parameters 7e9 --layers 32 --hidden 4096 --gpu h100 --gradients 9", "--gradients: follows from"),
     ],
 )
 def test_what_is_wrong_is_named_with_the_fix(words: str, said: str) -> None:

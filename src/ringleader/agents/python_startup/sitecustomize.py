@@ -1,6 +1,7 @@
-"""Runs in every Python of a rank before the script: SIGQUIT writes all threads' stacks where the agent reads
-them, and the end of a script by an exception is reported at once. With ``--as-horovod`` the name ``horovod``
-stands for ``ringleader``. What the script does with a framework is watched by ``script_watch``.
+"""Runs in every Python of a rank before the script: SIGQUIT writes all threads' stacks on standard error, a
+signal of the agent's writes them where it reads them, and the end of a script by an exception is reported at
+once. With ``--as-horovod`` the name ``horovod`` stands for ``ringleader``. What the script does with a
+framework is watched by ``script_watch``.
 
 It comes first in PYTHONPATH, so the environment's own ``sitecustomize`` is looked up behind it and run.
 """
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 EXIT_CODE = "ringleader_exit_code"
 """Attribute of ``sys`` that exit handlers find where the script has ended with an exit code other than 0."""
+ASKED = signal.SIGRTMAX - 3
+"""The agent's request for stacks; `process_tree` has the same number."""
 STACKS = "ringleader-stacks"
 """Name of the file in memory that takes the stacks: the agent finds it by that in /proc."""
 WATCHED = frozenset(
@@ -299,10 +302,10 @@ def _stacks_file() -> int:
 
 
 def _show_stacks() -> None:
-    """Have SIGQUIT write the stacks of all threads into a file in memory, which needs no disk and no name.
+    """Have the agent's signal write the stacks of all threads into a file in memory, which needs no name.
 
-    A child that is forked gets its own. The agent sends the signal only while that file is open here. Without
-    any such file the stacks go to standard error, for whoever sends the signal: SIGQUIT ends no rank.
+    A child that is forked gets its own. The agent sends the signal only while that file is open here. Whoever
+    sends SIGQUIT gets the stacks on the rank's standard error: it ends no rank.
     """
     fd = inode = -1
 
@@ -313,14 +316,14 @@ def _show_stacks() -> None:
                 os.close(fd)
             fd = _stacks_file()
             inode = os.fstat(fd).st_ino
-            faulthandler.register(signal.SIGQUIT, file=fd, all_threads=True)
+            faulthandler.register(ASKED, file=fd, all_threads=True)
         except (OSError, RuntimeError):
             fd = inode = -1
-            try:  # noqa: SIM105
-                faulthandler.register(signal.SIGQUIT, file=2, all_threads=True)
-            except (OSError, RuntimeError):
-                pass
 
+    try:  # noqa: SIM105
+        faulthandler.register(signal.SIGQUIT, file=2, all_threads=True)
+    except (OSError, RuntimeError):
+        pass
     take()
     os.register_at_fork(after_in_child=take)
 

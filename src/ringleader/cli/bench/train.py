@@ -32,9 +32,9 @@ from ringleader.confidence_interval import Interval, RatioComparison, interval_o
 from ringleader.errors import refuse
 from ringleader.measurements.training import ALONE, ARMS, IN_STEP, PARTS, UNCOUPLED, Arm, TrainingRun
 from ringleader.metrics import Spread, in_round
+from ringleader.number_format import NONE, plural, seconds, thousands
 from ringleader.option_fields import group, option
 from ringleader.plan.job import Job
-from ringleader.report.number_format import NONE, plural, seconds, thousands
 from ringleader.text_files import write_text
 
 if TYPE_CHECKING:

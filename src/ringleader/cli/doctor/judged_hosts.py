@@ -18,7 +18,7 @@ from ringleader.fabric.check_result import CheckResult, Verdict, listed
 from ringleader.fabric.checks.check import meet
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds
 from ringleader.fabric.facts import HostFacts
-from ringleader.report.number_format import plural
+from ringleader.number_format import plural
 
 if TYPE_CHECKING:
     from ringleader.doctor.active_tests import ActiveResults

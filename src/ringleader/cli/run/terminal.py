@@ -52,6 +52,10 @@ class Terminal:
         self._quiet, self._shown, self._transport = quiet, shown, transport
         self._outlets = outlets
         self._meter: Meter | None = None
+        self._size: int | None = None
+        """Ranks of the generation, in an elastic job."""
+        self._rates: list[Sample] = []
+        """Those of earlier generations."""
         self._runs = False
         self.profile: Profile | None = None
         """What ``--profile`` shows."""
@@ -74,12 +78,15 @@ class Terminal:
         return self._outlets.waiting if self._outlets is not None else 0
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
-        """Measure the job by what ranks report."""
+        """Measure the job by what ranks report; in an elastic job each generation by itself."""
         if message.get("kind") == "profile" and self.profile is not None:
             self.profile.report(rank, message)
         if message.get("kind") == "context" or "transport" in message:
             self.contexts.setdefault(rank, {}).update(message)
-        if message.get("kind") in ("progress", "steps"):
+        if message.get("kind") == "generation":
+            self._end_generation(self._size or 1)
+            self._size = int(message["size"])
+        elif message.get("kind") in ("progress", "steps"):
             if self._meter is None:
                 from ringleader.bench.scale.meter import Meter
                 from ringleader.bench.scale.rates import WARMUP
@@ -88,11 +95,18 @@ class Terminal:
             self._meter.report(rank, message)
 
     def rate(self, ranks: int) -> Sample | None:
-        """Return how fast the job of this many ranks trained; ``None``: they reported too little for that."""
-        if self._meter is None:
-            return None
-        self._meter.ranks = ranks
-        return self._meter.sample()
+        """Return how fast the job of this many ranks trained; ``None``: they reported too little for that.
+
+        Of an elastic job: in the generation that was measured longest, with its number of ranks.
+        """
+        self._end_generation(self._size or ranks)
+        return max(self._rates, key=lambda one: one.seconds, default=None)
+
+    def _end_generation(self, ranks: int) -> None:
+        if self._meter is not None:
+            self._meter.ranks = ranks
+            self._rates += [found] if (found := self._meter.sample()) is not None else []
+            self._meter = None
 
     def progress(self, text: str) -> None:
         """Show how far the start has come, on a line that the next text overwrites."""
@@ -169,7 +183,9 @@ def terminal(
 
 def rate_text(rate: Sample) -> str:
     """Return how fast a job trained, as one line."""
-    step = f"{1000 * rate.step_seconds:.3g} ms" if rate.step_seconds else ""
+    from ringleader.number_format import seconds
+
+    step = seconds(rate.step_seconds) if rate.step_seconds else ""
     ranks = f"{rate.heard} ranks" if rate.heard > 1 else "1 rank"
     if rate.source == "steps":
         return f"trained at {rate.rate / rate.heard:,.3g} steps/s on {ranks} (optimizer steps, {step} each)"

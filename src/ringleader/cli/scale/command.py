@@ -24,8 +24,8 @@ from ringleader.cli.scale.session import Session, read_session, request_in_slurm
 from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.number_format import plural
 from ringleader.plan.job import Host
-from ringleader.report.number_format import plural
 from ringleader.scaling import Run, Size
 from ringleader.text_files import write_text
 

@@ -83,7 +83,7 @@ def run_on_slurm(
     words, secret = without_secrets(words_given(context, _OUTSIDE | set(outside)))
     configuration = context.find_object(Configuration)
     chosen = None if configuration is None else configuration.chosen
-    python = (sys.executable, "-m", "ringleader", *([] if chosen is None else [f"--config={chosen}"]))
+    python = (sys.executable, "-P", "-m", "ringleader", *([] if chosen is None else [f"--config={chosen}"]))
     command = (*python, verb, "--on", "slurm", *words, "--", *job.command)
     asked = sbatch_words(batch, name=run_file.script_name(job.command), np=most_ranks(job), grace=job.grace)
     script = script_of(batch, command, asked, grace=job.grace)

@@ -178,7 +178,7 @@ def _mofed(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
 def _zones(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
     zones = Counter(node.labels[ZONE] for node in facts.nodes if ZONE in node.labels)
     if len(zones) < 2:
-        return passed(next(iter(zones), "no node tells its zone"))
+        return passed(next(iter(zones), "no node has a label for its zone"))
     words = ", ".join(f"{zone} {count}" for zone, count in zones.most_common())
     remedy = "take nodes of one zone: RDMA seldom crosses them"
     return warned(f"nodes by zone: {words}", expected="one zone", remedy=remedy)
@@ -194,14 +194,14 @@ def _version(word: str) -> Callable[[ClusterFacts, NicNeeds], Found]:
 
 def _topology(facts: ClusterFacts, needs: NicNeeds) -> CheckResult:
     return skipped(
-        "whether GPUs, NICs and CPUs of one NUMA node are given together, only the kubelet's file tells"
+        "only the kubelet's file shows whether GPUs, NICs and CPUs of one NUMA node are given together"
     )
 
 
 def _alike(values: Mapping[str, str], what: str, remedy: str) -> Found:
     """Return what is not the majority's value; one pass where all are the same."""
     groups = _by_value(values)
-    usual = groups[0][0] if groups else "not told"
+    usual = groups[0][0] if groups else "unknown"
     bad = (
         warned(f"{what}: {value}", expected=usual, remedy=remedy, hosts=hosts) for value, hosts in groups[1:]
     )

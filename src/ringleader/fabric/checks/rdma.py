@@ -214,7 +214,7 @@ def rate(facts: HostFacts) -> Found:
             older.append(warned(port.rate_text, expected=f"{able}, as the HCA can", subject=subject))
     bad += together(older, len(known))
     rates = " and ".join(sorted({bit_rate(bits) for _, _, bits in known}))
-    return unless(bad, f"{len(known)} ports, {rates}", known=known, unknown="no active port tells its rate")
+    return unless(bad, f"{len(known)} ports, {rates}", known=known, unknown="no active port reports its rate")
 
 
 def _is_older(rate: str, able: str) -> bool:
@@ -231,7 +231,7 @@ def link_layer(facts: HostFacts) -> CheckResult:
             layers.setdefault(port.link_layer, []).append(device.name)
     chosen = facts.environment.get("NCCL_IB_HCA")
     if not layers:
-        return skipped("no active port tells its link layer")
+        return skipped("no active port reports its link layer")
     if len(layers) == 1:
         return passed(f"{next(iter(layers))} on all")
     if chosen:
@@ -267,7 +267,7 @@ def firmware(facts: HostFacts) -> Found:
         if len(found) > 1
     )
     well = ", ".join(sorted({version for found in boards.values() for version in found}))
-    return unless(bad, well, known=boards, unknown="no device tells its firmware")
+    return unless(bad, well, known=boards, unknown="no device reports its firmware")
 
 
 @judge("port.pkey")
@@ -458,7 +458,7 @@ def flow_control(facts: HostFacts) -> Found:
         for name, found in known.items()
         if len(found) == 8 and found == usual
     ]
-    unknown = "no interface tells it (DCB is not supported, or it is in another network namespace)"
+    unknown = "no interface reports it (DCB is not supported, or it is in another network namespace)"
     return unless(bad, f"on priority {next(iter(words.values()), '')}", known=known, unknown=unknown)
 
 
@@ -472,5 +472,5 @@ def congestion_notification(facts: HostFacts) -> Found:
         if (off := [priority for priority in one.pfc or () if priority not in (one.ecn or ())])
     )
     return unless(
-        bad, f"{len(known)} ports", known=known, unknown="no interface tells it (/sys/class/net/*/ecn)"
+        bad, f"{len(known)} ports", known=known, unknown="no interface reports it (/sys/class/net/*/ecn)"
     )

@@ -66,7 +66,9 @@ def wires_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     found = _judged(exchange, moved, said)
     evidence = [*found.reasons, *(word.evidence for word in said.words if word.evidence)]
     if not complete:
-        evidence.append(f"{len(host.ranks) - traffic.ranks_counted} of {len(host.ranks)} ranks told nothing")
+        evidence.append(
+            f"{len(host.ranks) - traffic.ranks_counted} of {len(host.ranks)} ranks reported nothing"
+        )
     shares = dict(sorted(found.shares.items(), key=lambda one: -one[1]))
     return WireShares(
         exchanged=least,

@@ -436,7 +436,7 @@ def _worker(worker: dict[str, Any], version: str, changes: Changes) -> None:
 
 def _note_restart(here: FieldPath, policy: str | None, new: str, changes: Changes) -> None:
     if policy == "ExitCode":
-        changes.add(here, f"ExitCode is now {new}: exit codes above 127 are not told apart", is_lost=True)
+        changes.add(here, f"ExitCode is now {new}: exit codes above 127 are not distinguished", is_lost=True)
     elif policy and policy != new:
         changes.add(here, f"{policy} is now {new}")
 

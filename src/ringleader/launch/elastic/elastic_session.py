@@ -144,6 +144,7 @@ class ElasticJob(Session[ElasticRank]):
                 for number, (incarnation, *_) in enumerate(members):
                     if (rank := self.ranks.get(incarnation)) is not None:
                         rank.rank = number
+                self.listener.report(0, {"kind": "generation", "size": len(members)})
                 agents.tell_all(**order)
             case _:
                 agents.tell_all(**order)

@@ -84,7 +84,9 @@ def launch_elastic(
         reason=result.reason,
         first_failure=None if failed is None else failed.end,
         ends=tuple(
-            replace(one.end or run.unknown_end(one, "its end was not told", stopped="ringleader"), rank=rank)
+            replace(
+                one.end or run.unknown_end(one, "its end was not reported", stopped="ringleader"), rank=rank
+            )
             for rank, one in enumerate(last)
         ),
         plan=plan,

@@ -195,5 +195,5 @@ def _no_launcher(builder: DecisionBuilder) -> Obstacle | None:
         builder.look_again(left)
         return None
     name = job.get("metadata", {}).get("name", "")
-    message = f"Job {name} has made no Pod: kubectl describe job {name} tells why"
+    message = f"Job {name} has made no Pod: kubectl describe job {name} shows why"
     return Obstacle(reason=NO_LAUNCHER_POD, message=message)

@@ -1,4 +1,4 @@
-"""Numbers as people read them. Pure; the only place where a report rounds."""
+"""Numbers as people read them, in messages and reports. Pure; the only place that rounds them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def seconds(value: float) -> str:
     if value == 0:
         return "0 s"
     for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if value * scale >= 1:
+        if value * scale >= 0.9995:  # 1.00 s, and not 1,000 ms
             return f"{_three(value * scale)} {unit}"
     return f"{_three(value * 1e6)} µs"
 
