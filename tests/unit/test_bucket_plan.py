@@ -102,3 +102,8 @@ def test_what_comes_last_in_backward_is_small() -> None:
     assert [[span.parameter for span in bucket.spans] for bucket in cut] == [[1], [0, 2], [3, 4]]
     # One bucket stays one: it is what the script asked for.
     assert len(plan_buckets(shapes, cap_bytes=None).buckets) == 1
+
+
+def test_a_bucket_is_full_only_when_nothing_more_fits() -> None:
+    shapes = [ParameterShape(name="p", dtype="float32", itemsize=4, dims=(64,)) for _ in range(2)]
+    assert [len(plan_buckets(shapes, cap_bytes=cap).buckets) for cap in (511, 512)] == [2, 1]

@@ -56,8 +56,11 @@ def test_all_handles_are_waited_for_whatever_one_raises(monkeypatch: pytest.Monk
     def fail() -> None:
         raise MemoryError("of the first")
 
+    def fail_too() -> None:
+        raise ValueError("of the last")
+
     engine: Any = SimpleNamespace(wait=lambda work: None)
-    numbers = [handles.new_handle(engine, [], one) for one in (fail, lambda: None)]
+    numbers = [handles.new_handle(engine, [], one) for one in (fail, lambda: None, fail_too)]
     with pytest.raises(MemoryError, match="of the first"):
         handles.synchronize_all(numbers)
     assert not pending
