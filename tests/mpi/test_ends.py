@@ -117,7 +117,7 @@ def test_time_out_prints_every_stack(workplace, python):
     outcome, heard = workplace.launch(python, "-c", script, timeout=2.0)
     assert (outcome.exit_code, outcome.whose) == (124, "ringleader")
     assert "2 s" in outcome.reason
-    stacks = [text for text in heard.warnings if "where_it_hangs" in text]
+    stacks = [text for text in heard.warnings if "line 3 in where_it_hangs" in text]
     assert len(stacks) == 1 and stacks[0].startswith("rank 0 (localhost), rank 1 (localhost):"), (
         heard.warnings
     )
