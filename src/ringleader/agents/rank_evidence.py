@@ -13,7 +13,7 @@ import os
 import stat
 import time
 
-from ringleader.agents import sysfs
+from ringleader.agents import process_tree, sysfs
 from ringleader.agents.light_imports import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, socket, suppress
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _TELLING = {
 }
 """What a line must have one of."""
 _VERBS = "/dev/infiniband/uverbs"
+_GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 """Lines of UCX that it would have printed, had its log not been asked for."""
 
@@ -56,6 +57,7 @@ class RankEvidence:
         self._counters: dict[str, Any] | None = None
         self._connections: Connections | None = None
         self._verbs: set[str] = set()
+        self._by_memory: set[str] = set()
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
@@ -81,11 +83,13 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.collect()
 
-    def inspect(self, paths: Iterable[str]) -> None:
-        """Note which RDMA devices the rank uses, by files that it has mapped, and what connections move."""
+    def inspect(self, paths: set[str]) -> None:
+        """Note which RDMA devices, GPUs and MPI the rank has mapped, and what connections move."""
         if self._connections is not None and self._connections.fd >= 0:
             self._connections.look()
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
+        mapped = process_tree.mpi_libraries(paths) | {path for path in paths if path.startswith(_GPUS)}
+        self._by_memory |= {path.rpartition("/")[2] for path in mapped}
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
@@ -119,12 +123,18 @@ class RankEvidence:
             return
         now = time.monotonic()
         self.sample_at = max(self.sample_at + self._every, now + self._every / 2)
-        if launcher.pending < MOST_PENDING:
+        if launcher.pending >= MOST_PENDING:
+            return
+        try:
             from ringleader.agents import traffic_counters
 
             gpus = {} if self._gpus is None else self._gpus.take()
             found = {**traffic_counters.sample(), **gpus}
-            launcher.say(do="host_sample", at=round(now - self._began, 3), **found)
+        except Exception as error:
+            self.sample_at = None
+            self._missing.append(f"samples: {type(error).__name__}: {error}")
+            return
+        launcher.say(do="host_sample", at=round(now - self._began, 3), **found)
 
     def end(self) -> tuple[dict[str, Any], bytes]:
         """Return what was found, empty where there is nothing to tell, and lines for the rank's stderr."""
@@ -141,6 +151,8 @@ class RankEvidence:
             if self._verbs:
                 devices = (f"/sys/class/infiniband_verbs/{name}/ibdev" for name in sorted(self._verbs))
                 found["verbs"] = [name for name in map(sysfs.text, devices) if name]
+            if self._by_memory:
+                found["by_memory"] = sorted(self._by_memory)[:MOST_FILES]
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

@@ -188,6 +188,9 @@ def host_evidence(
                 connections=connections,
                 connections_missing=connections_missing,
                 verbs=tuple(dict.fromkeys(str(name) for words in told for name in words.get("verbs", ()))),
+                by_memory=tuple(
+                    dict.fromkeys(str(name) for words in told for name in words.get("by_memory", ()))
+                ),
                 nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
                 ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
                 mpi=mpi,

@@ -48,7 +48,13 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"shared_with_others": False}, IB),
         ({"ib": 3000, "eth0": 2}, {}, {}, {Wire.UNKNOWN: 1.0}),
         ({"ib": 192, "eth0": 66}, {"eth0": 64}, {}, {Wire.UNKNOWN: 0.75, Wire.TCP: 0.25}),
-        ({"ib": 64, "eth0": 66}, {"eth0": 64}, {"verbs": ["mlx5_0"]}, {Wire.INFINIBAND: 0.5, Wire.TCP: 0.5}),
+        # A library opens a device that it may not use: where connections moved much, a log must name it.
+        ({"ib": 64, "eth0": 66}, {"eth0": 64}, {"verbs": ["mlx5_0"]}, {Wire.UNKNOWN: 0.5, Wire.TCP: 0.5}),
+        ({"ib": 64, "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_IB, "gpus": 1},
+         {Wire.INFINIBAND: 0.5, Wire.TCP: 0.5}),
+        # An open device makes its own ports the job's, and no others.
+        ({"ib": 48, "roce": 16}, {}, {"verbs": ["mlx5_0"]}, {Wire.INFINIBAND: 0.75, Wire.UNKNOWN: 0.25}),
+        ({"ib": 48}, {}, {"verbs": ["mlx5_7"]}, {Wire.UNKNOWN: 1.0}),
         # The log says sockets: the ports served others.
         ({"ib": 3000, "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         # Counters outweigh a log.
@@ -64,7 +70,7 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
         ({"eth0": 66}, None, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         ({"ib": 66, "eth0": 66}, None, {}, {Wire.UNKNOWN: 1.0}),
         ({"eth0": 3, "ib": 3000}, None, {"nccl_log": NET_IB, "gpus": 1}, IB),
-        ({"eth0": 66, "ib": 66}, None, {"verbs": ["x"]}, {Wire.UNKNOWN: 0.5, Wire.INFINIBAND: 0.5}),
+        ({"eth0": 66, "ib": 66}, None, {"verbs": ["mlx5_0"]}, {Wire.UNKNOWN: 0.5, Wire.INFINIBAND: 0.5}),
         # Nothing was read at all.
         (None, None, {"nccl_log": NET_IB, "gpus": 1}, IB),
         ({"eth0": 3}, {}, {"nccl_log": MNNVL, "gpus": 1}, {Wire.P2P: 1.0}),
@@ -76,17 +82,17 @@ def test_what_carried_the_bytes(moved: Any, connections: Any, keywords: Any, sha
 
 def test_words_of_the_comparison() -> None:
     assert judge({"eth0": 66}, {"eth0": 64}).evidence == (
-        "eth0 carried 66 MiB, the ranks' TCP connections moved 64 MiB: 1.03 with headers",
+        "eth0 carried 66 MiB, this user's TCP connections moved 64 MiB: 1.03 with headers",
     )
     assert judge({"eth0": 900}, {"eth0": 64}).evidence == (
-        "eth0 carried 900 MiB, of which the ranks' TCP connections 64 MiB: others used it as well",
+        "eth0 carried 900 MiB, of which this user's TCP connections 64 MiB: others used it as well",
     )
     assert judge({"eth0": 12}, {"eth0": 64}).evidence == (
-        "the ranks' TCP connections moved 64 MiB, but eth0 counted 12 MiB only",
+        "this user's TCP connections moved 64 MiB, but eth0 counted 12 MiB only",
     )
     assert judge({"eth0": "gone"}, {"eth0": 64}).evidence[0].endswith("moved 64 MiB on eth0")
     assert judge({"ib": 3000, "eth0": 2}, {}, verbs=["mlx5_0"]).evidence == (
-        "the ranks' TCP connections moved nothing", "mlx5_0 port 1 carried 2.93 GiB",
+        "this user's TCP connections moved nothing", "mlx5_0 port 1 carried 2.93 GiB",
         "its processes had mlx5_0 open",
     )  # fmt: skip
     assert judge({"ib": 3000}, {}).evidence[-1] == "whether for this job, no log and no open RDMA device says"
@@ -96,7 +102,7 @@ def test_words_of_the_comparison() -> None:
     ("moved", "connections", "keywords", "words"),
     [
         ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports are too little"),
-        ({"eth0": 3}, {}, {}, "the ranks' TCP connections moved nothing"),
+        ({"eth0": 3}, {}, {}, "this user's TCP connections moved nothing"),
         (None, None, {}, "could not be read (nothing was reported of them)"),
         ({"eth0": 3, "ib": 0}, {}, {"nccl_log": NET_IB, "gpus": 1}, "too little"),
     ],
@@ -119,7 +125,7 @@ def test_counters_that_were_reset_and_interfaces_that_appear_or_vanish_are_named
     found = carried_between(reset, bytes_moved(reset))
     assert found.shares == TCP and found.exchanged == 65 << 20
     assert any("eth0 is not counted: tx_bytes was reset while the job ran" in text for text in found.evidence)
-    assert "the ranks' TCP connections moved 1 MiB on eth9" in found.evidence
+    assert "this user's TCP connections moved 1 MiB on eth9" in found.evidence
     appeared = replace(one, before=replace(one.before, net_devices={}))
     found = carried_between(appeared, bytes_moved(appeared))
     assert found.shares == TCP
@@ -139,7 +145,7 @@ def test_counters_that_were_not_all_read_in_time(moved: Any, unread: str, shares
     assert one.after is not None
     late = replace(one, after=replace(one.after, unread=unread))
     found = carried_between(late, bytes_moved(late))
-    assert found.shares == shares and "the ranks' TCP connections moved 64 MiB on eth0" in found.evidence
+    assert found.shares == shares and "this user's TCP connections moved 64 MiB on eth0" in found.evidence
 
 
 def test_connections_that_were_lost_are_named() -> None:
@@ -150,8 +156,18 @@ def test_connections_that_were_lost_are_named() -> None:
     )
 
 
+def test_where_connections_were_lost_the_rest_of_the_interfaces_is_unknown() -> None:
+    one = host({"eth0": 5000, "ib": 4}, counted=0, connections={"eth0": 1}, verbs=["mlx5_0"])
+    assert carried_between(one, bytes_moved(one)).main is Wire.INFINIBAND
+    one = replace(one, connections_missing="No buffer space")
+    assert carried_between(one, bytes_moved(one)).main is Wire.UNKNOWN
+    sockets = host({"eth0": 5000}, counted=0, connections={"eth0": 64})
+    sockets = replace(sockets, connections_missing="No buffer space")
+    assert carried_between(sockets, bytes_moved(sockets)).shares == TCP, "they can have been nothing else"
+
+
 def test_packets_of_a_soft_device_are_bytes_of_an_interface() -> None:
-    one = host({"rxe": 0, "eth0": 70}, counted=0, connections={"eth0": 6}, verbs=["rxe0"])
+    one = host({"rxe": 0, "eth0": 70}, counted=0, connections={"eth0": 3}, verbs=["rxe0"])
     assert one.before is not None and one.after is not None
 
     def with_packets(snapshot: Any, count: int) -> Any:
@@ -163,8 +179,15 @@ def test_packets_of_a_soft_device_are_bytes_of_an_interface() -> None:
 
     counted = replace(one, before=with_packets(one.before, 5), after=with_packets(one.after, 40_005))
     found = carried_between(counted, bytes_moved(counted))
-    assert found.shares == pytest.approx({Wire.ROCE: 64 / 70, Wire.TCP: 6 / 70})
-    assert "rxe0 port 1 moved 80,000 packets, and eth0 64 MiB with them" in found.evidence
+    rest = 70 - 1.06 * 3  # without the connections and their headers
+    shares = {Wire.ROCE: rest / (rest + 3), Wire.TCP: 3 / (rest + 3)}
+    assert found.shares == pytest.approx(shares, rel=1e-4)
+    assert "rxe0 port 1 moved 80,000 packets, and eth0 66.8 MiB with them" in found.evidence
+    few = replace(one, before=with_packets(one.before, 5), after=with_packets(one.after, 645))
+    found = carried_between(few, bytes_moved(few))
+    assert found.shares == pytest.approx({Wire.ROCE: 5 / 8, Wire.TCP: 3 / 8}), (
+        "1280 packets are 5 MiB at most"
+    )
     idle = replace(one, before=with_packets(one.before, 5), after=with_packets(one.after, 5))
     assert carried_between(idle, bytes_moved(idle)).shares == TCP
 
@@ -178,11 +201,15 @@ def test_within_a_host() -> None:
     found = within({"lo": 66}, {"lo": 64, "eth0": 5})
     assert (found.shares, found.devices, found.exchanged) == (TCP, {Wire.TCP: ("lo",)}, 64 << 20)
     assert found.evidence == (
-        "lo carried 66 MiB, the ranks' TCP connections moved 64 MiB: 1.03 with headers",
+        "lo carried 66 MiB, this user's TCP connections moved 64 MiB: 1.03 with headers",
     )
+    for keywords, words in (({"gpus": 2}, "GPUs"), ({"by_memory": ["libmpi.so.40"]}, "libmpi.so.40")):
+        found = within({"lo": 66}, {"lo": 64}, **keywords)
+        assert (found.shares, found.exchanged) == ({}, 64 << 20), "memory or NVLink may have carried more"
+        assert f"the host moved 64 MiB, its processes use {words}, and no log says" in found.unjudged
     by_log = within({"lo": 3}, {"lo": 0.1}, nccl_log=SHM, gpus=2)
     assert (by_log.shares, by_log.by_log_only) == ({Wire.SHM: 1.0}, True)
-    assert "the ranks' TCP connections within the host moved 102 KiB" in by_log.evidence
+    assert "this user's TCP connections within the host moved 102 KiB" in by_log.evidence
 
 
 def test_lines_of_two_hosts_and_of_one() -> None:
@@ -190,7 +217,7 @@ def test_lines_of_two_hosts_and_of_one() -> None:
     proof = judged_transport(hosts)
     assert lines(proof) == tuple(
         f"h{n} to other hosts: TCP on eth0 100% of 64 MiB; "
-        "eth0 carried 66 MiB, the ranks' TCP connections moved 64 MiB: 1.03 with headers"
+        "eth0 carried 66 MiB, this user's TCP connections moved 64 MiB: 1.03 with headers"
         for n in (3, 4)
     )
     assert [(pair.host, pair.peer, pair.exchanged.total >> 20) for pair in proof.pairs] == [
@@ -200,12 +227,12 @@ def test_lines_of_two_hosts_and_of_one() -> None:
     alone = judged_transport([host({"lo": 66}, counted=0, connections={"lo": 64})])
     assert lines(alone) == (
         "n1, between its ranks: TCP on lo 100% of 64 MiB; "
-        "lo carried 66 MiB, the ranks' TCP connections moved 64 MiB: 1.03 with headers",
+        "lo carried 66 MiB, this user's TCP connections moved 64 MiB: 1.03 with headers",
     )
     gpus = judged_transport([host({"lo": 1}, counted=0, connections={}, nccl_log=SHM, gpus=2)])
     assert lines(gpus) == (
         "n1, between its ranks: shared memory 100% (by logs, not by counters); "
-        "NCCL's channels go via SHM/direct/direct; the ranks' TCP connections within the host moved 0 bytes",
+        "NCCL's channels go via SHM/direct/direct; this user's TCP connections within the host moved 0 bytes",
     )
 
 

@@ -61,6 +61,7 @@ def host(
     state: str = "ACTIVE",
     connections: Mapping[str, float] | None = None,
     verbs: Sequence[str] = (),
+    by_memory: Sequence[str] = (),
     shared_with_others: bool = True,
     **libraries: LibraryTraffic,
 ) -> HostEvidence:
@@ -89,6 +90,7 @@ def host(
         mpi=MpiTransport(**(transport or {})),
         connections=None if connections is None else tuple(map(_connection, connections.items())),
         verbs=tuple(verbs),
+        by_memory=tuple(by_memory),
         shared_with_others=shared_with_others,
     )
 

@@ -192,6 +192,9 @@ class HostEvidence:
     """Why some of them are missing; empty: all were counted."""
     verbs: tuple[str, ...] = ()
     """RDMA devices that its ranks' processes had open: ``mlx5_0``."""
+    by_memory: tuple[str, ...] = ()
+    """Libraries of an MPI and devices of GPUs that its ranks' processes have mapped. They may move bytes
+    within the host without connections."""
     nccl: tuple[LogLines, ...] = ()
     ucx: tuple[LogLines, ...] = ()
     mpi: MpiTransport = MpiTransport()

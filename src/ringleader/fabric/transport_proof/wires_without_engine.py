@@ -27,10 +27,12 @@ from ringleader.fabric.transport_proof.wires_between import (
 )
 from ringleader.fabric.wires import RDMA, Wire, names_words
 
-CONNECTIONS = "the ranks' TCP connections"
+CONNECTIONS = "this user's TCP connections"
 PORTS_UNREAD = "RDMA ports"
 """What of a snapshot is not complete then; interfaces are read after them."""
 SOCKETS = (Wire.TCP, Wire.IPOIB)
+TCP_HEADERS = 1.06
+"""What an interface carries for a byte of a connection, at most."""
 
 
 def exchanged_with(host: HostEvidence) -> dict[str, Exchanged]:
@@ -52,9 +54,12 @@ def carried_within(host: HostEvidence, moved: BytesMoved) -> WireShares:
         return _by_log(said, text)
     if host.connections is None:
         return WireShares(unjudged=_unread(host), by_connections=True)
-    if nbytes < LEAST_JUDGED:
-        why = f"{text}, and no log says what else was exchanged"
-        return WireShares(unjudged=why, by_connections=True)
+    ways = host.by_memory or (("GPUs",) if host.gpus else ())
+    if nbytes < LEAST_JUDGED or ways:
+        # What went through memory shows in no counter, and may be most of it.
+        also = f", its processes use {names_words(ways)}" if ways else ""
+        why = f"{text}{also}, and no log says what else was exchanged"
+        return WireShares(unjudged=why, exchanged=nbytes, exchanged_most=nbytes, by_connections=True)
     lo = moved.loopback
     crossed = None if lo is None or lo.unusable else max(lo.moved.sent, lo.moved.received)
     return WireShares(
@@ -74,8 +79,12 @@ def carried_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     if said.main is Wire.P2P or (said.main in RDMA and blind):
         return _by_log(said, blind or "no counter shows what goes over NVLink between hosts")
     tcp = _tcp(host, moved)
-    verbs = _verbs(moved, tcp)
+    verbs = _verbs(host, moved, tcp)
     parts, reasons = _parts(host, said.main, tcp, verbs, blind)
+    if verbs.total and host.connections is not None and not tcp.is_exact and said.main not in SOCKETS:
+        # Connections that were not counted are somewhere in the rest of the interfaces' bytes.
+        rest = sum(moved.by_wire.get(wire, 0) for wire in SOCKETS) - int(TCP_HEADERS * tcp.total)
+        parts[Wire.UNKNOWN] = parts.get(Wire.UNKNOWN, 0) + max(0, rest)
     total = sum(parts.values())
     largest = sorted(((n, wire) for wire, n in parts.items() if n > NEGLIGIBLE * total), reverse=True)
     shares = {wire: n / sum(n for n, _ in largest) for n, wire in largest}
@@ -108,8 +117,10 @@ class _Part:
     by_wire: Mapping[Wire, int]
     devices: dict[Wire, tuple[str, ...]] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
+    opened: Mapping[Wire, int] = field(default_factory=dict)
+    """Of ports: what those of devices moved that the job's processes had open."""
     is_exact: bool = True
-    """The bytes are this job's and nobody else's."""
+    """They are all of the job's bytes, and nobody else's."""
 
     @property
     def total(self) -> int:
@@ -127,17 +138,26 @@ def _parts(
         # What sockets carried may be a small part of it.
         return {Wire.UNKNOWN: tcp.total}, [*reasons, blind]
     found = dict(tcp.by_wire)
-    if verbs.total and not tcp.is_exact and (tcp.total <= OWN_TRAFFIC or main in verbs.by_wire):
+    by_interfaces = host.connections is None
+    if verbs.total and by_interfaces and (tcp.total <= OWN_TRAFFIC or main in verbs.by_wire):
         found.clear()  # a job's start and its ranks' output move so much
-    if found and not tcp.is_exact and host.shared_with_others:
+    if found and by_interfaces and host.shared_with_others:
         found = {Wire.UNKNOWN: tcp.total}
         reasons.append("whether for this job, no log says")
-    is_ours = main in RDMA or bool(host.verbs) or not host.shared_with_others
+    is_ours = main in RDMA or not host.shared_with_others
+    # A library may open a device and not use it: connections that moved much say so.
+    opened = verbs.opened if by_interfaces or tcp.total <= OWN_TRAFFIC else {}
     for wire, nbytes in verbs.by_wire.items():
-        whose = wire if is_ours else Wire.UNKNOWN
-        found[whose] = found.get(whose, 0) + nbytes
-    if verbs.total and not is_ours:
-        reasons.append("whether for this job, no log and no open RDMA device says")
+        ours = nbytes if is_ours else min(nbytes, opened.get(wire, 0))
+        for whose, part in ((wire, ours), (Wire.UNKNOWN, nbytes - ours)):
+            if part:
+                found[whose] = found.get(whose, 0) + part
+    if verbs.total and not is_ours and not any(opened.values()):
+        reasons.append(
+            "whether for this job, no log says: connections moved much, too"
+            if any(verbs.opened.values())
+            else "whether for this job, no log and no open RDMA device says"
+        )
     elif verbs.total and main is None and host.verbs:
         reasons.append(f"its processes had {names_words(host.verbs)} open")
     return found, reasons
@@ -166,22 +186,36 @@ def _tcp(host: HostEvidence, moved: BytesMoved) -> _Part:
         devices[wire] = (*devices.get(wire, ()), *filter(None, [name]))
     counted = {one.name: one.moved.total for one in moved.carried if not one.unusable}
     reasons = tuple(_compared(name, counted.get(name), n) for name, n in by_name.items())
-    return _Part(by_wire=dict(by_kind), devices=devices, reasons=reasons or (f"{CONNECTIONS} moved nothing",))
+    return _Part(
+        by_wire=dict(by_kind),
+        devices=devices,
+        reasons=reasons or (f"{CONNECTIONS} moved nothing",),
+        is_exact=not host.connections_missing,
+    )
 
 
-def _verbs(moved: BytesMoved, tcp: _Part) -> _Part:
+def _verbs(host: HostEvidence, moved: BytesMoved, tcp: _Part) -> _Part:
     """Return what RDMA ports moved; packets of soft devices (rxe) are an interface's bytes without TCP's."""
     by_wire = {wire: n for wire, n in moved.by_wire.items() if wire in RDMA and n >= LEAST_JUDGED}
     reasons = [f"{names_words(moved.devices[wire])} carried {byte_size(n)}" for wire, n in by_wire.items()]
     devices = {wire: moved.devices[wire] for wire in by_wire}
-    rest = moved.by_wire.get(Wire.TCP, 0) - (tcp.total if tcp.is_exact else 0)
+    by_connections = 0 if host.connections is None else int(TCP_HEADERS * tcp.by_wire.get(Wire.TCP, 0))
+    rest = moved.by_wire.get(Wire.TCP, 0) - by_connections
     for wire in moved.soft & moved.packets.keys():
-        if min(moved.packets[wire] * SOFT_PAYLOAD, rest) >= LEAST_JUDGED:
-            by_wire[wire] = rest
+        nbytes = min(moved.packets[wire] * SOFT_PAYLOAD, rest)
+        if nbytes >= LEAST_JUDGED:
+            by_wire[wire] = nbytes
             devices[wire] = tuple(one.name for one in moved.carried if one.wire is wire)
             names = f"{names_words(devices[wire])} moved {moved.packets[wire]:,} packets"
-            reasons.append(f"{names}, and {names_words(moved.devices[Wire.TCP])} {byte_size(rest)} with them")
-    return _Part(by_wire=by_wire, devices=devices, reasons=tuple(reasons), is_exact=False)
+            reasons.append(
+                f"{names}, and {names_words(moved.devices[Wire.TCP])} {byte_size(nbytes)} with them"
+            )
+    opened = dict[Wire, int]()
+    for wire, ports in devices.items():
+        ours = {name for name in ports if name.partition(" ")[0] in host.verbs}
+        by_ports = sum(one.moved.total for one in moved.carried if one.name in ours)
+        opened[wire] = by_wire[wire] if ours == {*ports} else by_ports
+    return _Part(by_wire=by_wire, devices=devices, reasons=tuple(reasons), opened=opened)
 
 
 def _first(*words: LibraryWord) -> LibraryWord:
