@@ -162,7 +162,8 @@ class ElasticJob(Session[ElasticRank]):
         self.events.append(event)
         if (record := self.channels.record) is not None and event.kind == "generation":
             order = [self.ranks[one] for one in self.state.order if one in self.ranks]
-            record.started([rank.host.host.name for rank in order], event)
+            living = {rank for rank in self.ranks.values() if not rank.done}
+            record.started([rank.host.host.name for rank in order], event, living)
         elif record is not None:
             record.event(event)
         if event.kind == "generation" and event.generation == 1:
