@@ -295,8 +295,8 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
     )
     restart = environ.get("SLURM_RESTART_COUNT") or "0"
     if restart != "0":  # the first run of this job has its record and traces in these directories
-        asked = {name: vars(job)[name] for name in ("report", "profile_dir")}
-        job = replace(job, **{name: path and f"{path}/restart-{restart}" for name, path in asked.items()})
+        report, traces = (path and f"{path}/restart-{restart}" for path in (job.report, job.profile_dir))
+        job = replace(job, report=report, profile_dir=traces)
     if job.profile is not None:
         from ringleader.bench.run_file import name_of_now, script_name  # few jobs need it
 
