@@ -4,7 +4,8 @@ It follows what Slurm 22.05.8 (Debian 12) prints; `test_contract.py` puts both t
 user, partitions ``main`` and ``small``, nodes n1 and n2; jobs run on this machine, at most one on a node.
 
 Never compared with a real Slurm, because it needs accounting or several users: what sacct lists; the
-messages about accounts and QOS; permission denied. Left out: job arrays, dependencies, reservations, expected starts.
+messages about accounts and QOS; permission denied. Left out: job arrays, dependencies, reservations,
+expected starts.
 """
 
 from __future__ import annotations
