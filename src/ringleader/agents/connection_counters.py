@@ -79,6 +79,12 @@ class Connections:
 
     def collect(self) -> bool:
         """Count connections that have ended, and return whether more may be waiting."""
+        now = time.monotonic()
+        if now > self._second + 1:
+            self._second, self._ended = now, 0
+        elif self._ended > MOST_A_SECOND:
+            self.missing = self.missing or "too many connections end here"
+            self.close()
         for _ in range(MOST_AT_ONCE):
             if self._ends is None:
                 return False
@@ -91,15 +97,9 @@ class Connections:
                 if error.errno != errno.ENOBUFS:
                     self.close()
                 return False
+            self._ended += 1
             for message in _messages(data):
                 self._count(message, is_last=True)
-        now = time.monotonic()
-        if now > self._second + 1:
-            self._second, self._ended = now, 0
-        self._ended += MOST_AT_ONCE
-        if self._ended > MOST_A_SECOND:
-            self.missing = self.missing or "too many connections end here"
-            self.close()
         return True
 
     def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
@@ -129,8 +129,11 @@ class Connections:
             alive, until = self.look(patience), time.monotonic() + READ_SECONDS * patience
             # The kernel reports an end a little after it: those that we have seen alive are waited for.
             ends = select.poll()
-            ends.register(self.fd, select.POLLIN)
+            if self.fd >= 0:
+                ends.register(self.fd, select.POLLIN)
             while (self.collect() or self._counted.keys() - alive) and time.monotonic() < until:
+                if self.fd < 0:
+                    break
                 ends.poll(1)
             self.close()
         moved = sorted((one for one in self._pairs.items() if any(one[1])), key=lambda one: -sum(one[1]))
