@@ -166,7 +166,7 @@ class _Reader:
             words = [one.value for one in kind]
             return kind(value) if value in words else self._not(f"one of {', '.join(words)}", value, place)
         if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-            if any_float or abs(value) <= sys.float_info.max:
+            if (any_float and isinstance(value, float)) or abs(value) <= sys.float_info.max:
                 return float(value)
         elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value

@@ -201,6 +201,16 @@ def test_a_run_without_a_step_has_a_page(tmp_path: Path) -> None:
     assert run.goodput is None and run.failure == "rank 0 (h1) failed"
 
 
+def test_a_run_that_never_began_has_a_page(tmp_path: Path) -> None:
+    assert "no step was reported" in render(Story(tmp_path).end(3.0, code=3, reason="h1 cannot be reached"))
+
+
+def test_a_rate_beyond_any_number_has_no_series(tmp_path: Path) -> None:
+    step = Steps(at=2.0, ranks=(0,), steps=(2.0,), seconds=(5e-324,), samples=(8.0,))
+    run = replace(trained(tmp_path, seconds=4), steps=(step,))
+    assert not [one for one in series(run) if one.name == "rate"] and render(run)
+
+
 def test_a_run_that_nobody_ended_says_so(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.at(1.0).start()

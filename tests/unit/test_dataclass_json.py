@@ -97,3 +97,13 @@ def test_what_is_only_beyond_its_bounds_is_in_the_value() -> None:
     found, faults = decoded(Measured, values(ranks=0))
     assert found is not None and found.ranks == 0 and len(faults) == 1
     assert decoded(Measured, values(ranks="0"))[0] is None
+
+
+def test_an_integer_beyond_any_float_is_wrong_where_infinity_is_not() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Losses:
+        losses: tuple[float, ...] = bounded((), any_float=True)
+
+    assert decoded(Losses, {"losses": [float("inf"), 7]})[1] == []
+    ((place, what),) = decoded(Losses, {"losses": [10**400]})[1]
+    assert place == "losses[0]" and what.endswith("is not a number")

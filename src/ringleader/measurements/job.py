@@ -137,7 +137,7 @@ class JobRun(StoredRun):
         ends = [one.at for one in self.starts[1:]] + [math.inf]
         return tuple(
             (one, tuple(line for line in self.steps if one.at <= line.at < end))
-            for one, end in zip(self.starts, ends, strict=True)
+            for one, end in zip(self.starts, ends, strict=False)  # without a start there is one end
         )
 
     @cached_property

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -102,7 +103,8 @@ def series(run: JobRun, width: float = 0.0) -> list[Series]:
     """Return all series of a run; ``width``: seconds that are taken together, 0: as they were recorded."""
     found: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[float, float]]] = defaultdict(list)
     for name, at, value, labels in (*_of_steps(run, width), *_of_hosts(run, width)):
-        found[name, tuple(labels.items())].append((at, value))
+        if math.isfinite(value):  # a file of somebody else's may divide by next to nothing
+            found[name, tuple(labels.items())].append((at, value))
     if run.goodput is not None:
         found["goodput_ratio", ()].append((run.seconds, run.goodput[0]))
     order = sorted(found, key=lambda key: [*NUMBERS].index(key[0]))
