@@ -167,6 +167,9 @@ def test_ranks_that_recorded_different_steps_are_cut_to_those_of_all() -> None:
     second["traceEvents"] += document(1, *third)["traceEvents"]
     found = split_of(first, second)
     assert (found.steps, found.matched) == ((21,), 1)
+    assert found.notes == (
+        "the ranks recorded different steps: only steps that all ranks recorded are counted",
+    )
     assert [parts_of(found, place)["seconds"] for place in (0, 1)] == [100, 100]
     assert parts_of(found, 0)["waiting"] == 30
     assert found.straggler is found.ranks[1]

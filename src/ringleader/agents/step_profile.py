@@ -86,7 +86,6 @@ class Recorder:
         self._profiler.start_trace()
         self._is_recording = self._has_undone = True
         watched = sys.modules["ringleader_script_watch"]
-        # Two cannot run in one process, and the script's own has precedence.
         profilers = torch.autograd.profiler
         watched.around(profilers.profile, "_prepare_trace", before=self._give_way)
         watched.around(profilers.profile, "_start_trace", before=self._prepare_again)

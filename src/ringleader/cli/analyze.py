@@ -109,7 +109,7 @@ def _trace(file: Path) -> Trace:
     if len(data) > LARGEST:
         raise ValueError(f"is larger than {LARGEST >> 30} GiB")
     text = data.decode(errors="replace")
-    del data  # each of the three is several times as large as the one before
+    del data  # a trace may fill the memory: two forms of it are not held for longer than necessary
     held = json.loads(text, strict=False)
     del text
     return trace_of(held, file.name)

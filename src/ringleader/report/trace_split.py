@@ -132,7 +132,7 @@ class Split:
 def split(traces: Sequence[Trace]) -> Split:
     """Return where the time of at least one trace went."""
     traces, notes = _by_rank(traces)
-    traces, steps = _of_common_steps(traces)
+    traces, steps = _of_common_steps(traces, notes)
     keyed = [_keys(trace) for trace in traces]
     clocks, waits, last = _arrivals(traces, keyed, notes)
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
@@ -221,18 +221,18 @@ def _by_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
         notes.append(f"{what}: time in which others waited for them counts as exposed")
     if len({trace.on_gpu for trace in found}) > 1:
         notes.append("only some of the traces have kernels of a GPU: their parts do not compare")
-    if len({trace.steps for trace in found}) > 1:
-        notes.append("the ranks recorded different steps: those that all have count")
     return found, notes
 
 
-def _of_common_steps(traces: list[Trace]) -> tuple[list[Trace], tuple[int, ...]]:
+def _of_common_steps(traces: list[Trace], notes: list[str]) -> tuple[list[Trace], tuple[int, ...]]:
     """Return traces cut to the steps that all ranks recorded, and these; none where that is impossible."""
     steps = tuple(sorted(set.intersection(*(set(trace.steps) for trace in traces))))
-    if not steps or len({trace.steps for trace in traces}) == 1:
+    if len({trace.steps for trace in traces}) == 1:
         return traces, steps
-    if not all(trace.spans for trace in traces):
+    if not steps or not all(trace.spans for trace in traces):
+        notes.append("the ranks recorded different steps: times are those of whole traces")
         return traces, ()
+    notes.append("the ranks recorded different steps: only steps that all ranks recorded are counted")
     found = []
     for trace in traces:
         spans = [span for number, span in zip(trace.steps, trace.spans, strict=True) if number in steps]

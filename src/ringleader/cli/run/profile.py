@@ -45,11 +45,13 @@ class Profile:
         try:
             files = analyze.files_of(Path(self._directory))
             if (size := sum(file.stat().st_size for file in files)) > LARGEST:
-                self._tell(f"{where}; they have {size >> 20} MiB: ringleader analyze {self._directory}")
+                what = f"{size >> 20} MiB, too large to analyze here"
+                self._tell(f"{where} ({what}): run ringleader analyze {self._directory}")
                 return shown
             found, faults = analyze.read(files)
-        except (MemoryError, KeyboardInterrupt):
-            self._tell(f"{where}; not all were read: ringleader analyze {self._directory}")
+        except (MemoryError, KeyboardInterrupt) as error:
+            what = "the analysis needs more memory" if isinstance(error, MemoryError) else "not analyzed"
+            self._tell(f"{where} ({what}): run ringleader analyze {self._directory}")
             return shown
         except RingleaderError:
             if not self._states:
