@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -27,6 +28,7 @@ from ringleader.adapters.commit_layout import (
 )
 from ringleader.adapters.commits import CHECKED_ARRAYS, CHECKED_BYTES, CHUNK_BYTES, CommitError, Commits
 from ringleader.agents.elastic.commit_memory import CommitStore
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.tensor_bytes import TensorCodec, device_checksum
 
 Content = Callable[[], Mapping[str, Captured]]
@@ -424,3 +426,50 @@ def test_ranks_give_back_what_they_keep_before_a_commit_is_refused(refused: int 
             results[2]
         )
         assert [store.held() for store in job.hosts] == [()] * 2
+
+
+@pytest.mark.parametrize("overwritten", [False, True])
+@pytest.mark.parametrize("cured", [False, True])
+def test_a_state_that_cannot_be_taken_apart_for_want_of_memory_is_tried_again(
+    cured: bool, overwritten: bool
+) -> None:
+    """All ranks do both, and a later commit compares the same bytes on all of them."""
+    job = Job(2, 2)
+    weight = torch.arange(3.0 * CHECKED_BYTES)
+
+    def act(rank: int, peers: ThreadPeers) -> Any:
+        given_back: list[int] = []
+        peers.give_back_memory = lambda: given_back.append(rank)  # type: ignore[method-assign]
+        commits = job.joined(Commits(TensorCodec()), rank, peers)
+        for _ in range(3):
+            commits.write(content(weight=weight), [0])
+
+        def captured() -> Mapping[str, Captured]:
+            if rank == 1 and not (cured and given_back):
+                raise MemoryError
+            return {"weight": Captured(value=weight)}
+
+        try:
+            commits.write(captured, [rank], after=3 if overwritten else None)
+        except CommitError as error:
+            assert not cured and "rank 1 cannot commit its state: MemoryError" in str(error)
+        commits.write(content(weight=weight), [0])
+        return commits.number, commits._equal, len(given_back)
+
+    assert job.run(act) == [(5 if cured else 4, True, 1)] * 2
+
+
+def test_a_rank_that_commits_by_itself_gives_back_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [1]
+    monkeypatch.setattr(
+        PROCESS, "session", SimpleNamespace(short_of_memory=SimpleNamespace(call=kept.clear)), raising=False
+    )
+
+    def captured() -> Mapping[str, Captured]:
+        if kept:
+            raise MemoryError
+        return {"weight": Captured(value=torch.arange(10.0))}
+
+    commits = Commits(TensorCodec())
+    commits.write(captured, [0])
+    assert commits.newest() == 1

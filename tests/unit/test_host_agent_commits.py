@@ -160,9 +160,13 @@ def test_commits_that_come_fast_give_whole_files(launcher: Launcher, tmp_path: P
     written = [event.path for event in launcher.events if event.do == "checkpointed"]
     for path in checkpoint_files.files_in(str(files)):
         content = bytearray(3000000)
-        number, nbytes = checkpoint_files.read(
-            path, lambda nbytes, content=content: memoryview(content)[:nbytes]
-        )
+        try:
+            number, nbytes = checkpoint_files.read(
+                path, lambda nbytes, content=content: memoryview(content)[:nbytes]
+            )
+        except checkpoint_files.CheckpointError:  # a newer file was finished meanwhile, so this one went
+            assert not Path(path).exists()
+            continue
         assert nbytes == 3000000 and content == b"%03d" % number * 1000000
     assert checkpoint_files.files_in(str(files)) or not written
 

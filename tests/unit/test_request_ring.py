@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ringleader.agents.elastic.generation_server import RING_BYTES
-from ringleader.engine.communicator import MOST_LISTS, Call
+from ringleader.engine.communicator import MOST_LISTS, Call, SlicedCopy
 from ringleader.engine.exceptions import is_transport_error
 from ringleader.engine.mpi_communicator import SLICED_BYTES, MpiCommunicator, MpiPackedCopy
 from ringleader.engine.mpi_proxy.channel import address_of
@@ -208,6 +208,25 @@ def test_packed_pieces() -> None:
             copy.close()
         copy.pack([address_of(source) + start for start in (10, 0, 20)])
         assert list(packed) == [*source[10:13], source[0], *source[20:24]]
+
+
+def test_packed_pieces_that_are_used_again_are_not_looked_up_again() -> None:
+    """Results may be new in every step, while what is reduced lies where it lay."""
+    packed, source = memoryview(bytearray(8)), memoryview(bytearray(8))
+    looked_up: list[list[int]] = []
+
+    class Counting(SlicedCopy):
+        def _look_up(self, addresses: list[int]) -> list[memoryview]:
+            looked_up.append(addresses)
+            return super()._look_up(addresses)
+
+    copy = Counting(address_of(packed), [3, 5])
+    where, results = [address_of(source), address_of(source) + 3], []
+    for _ in range(3 * MOST_LISTS):
+        copy.pack(where)
+        results.append(memoryview(bytearray(8)))
+        copy.unpack([address_of(results[-1]), address_of(results[-1]) + 3])
+    assert looked_up.count(where) == 1
 
 
 @pytest.mark.parametrize(("lengths", "by_mpi"), [([SLICED_BYTES, 3], True), ([2 * SLICED_BYTES, 3], False)])

@@ -36,6 +36,7 @@ from ringleader.adapters.process_sets import global_process_set
 from ringleader.engine.engine_session import Session
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.process_lifecycle import PROCESS
 
 if TYPE_CHECKING:
     from ringleader.agents.elastic.commit_memory import CommitMemory
@@ -50,6 +51,10 @@ CHUNK_BYTES = 64 << 20
 
 _NO_MEMORY = 2
 """What a rank says of a commit that its host has no memory for; 1: of any other error, 0: of none."""
+
+
+def _failure(error: Exception | None) -> int:
+    return 0 if error is None else _NO_MEMORY if isinstance(error, MemoryError) else 1
 
 
 class CommitError(RuntimeError):
@@ -74,6 +79,8 @@ class CommitPeers:
 
     def give_back_memory(self) -> None:
         """Give back this rank's memory that is only kept for later."""
+        if PROCESS.session is not None:
+            PROCESS.session.short_of_memory.call()
 
 
 class SessionPeers(CommitPeers):
@@ -206,21 +213,31 @@ class Commits:
         `CommitError`, on all ranks, where one of them has a value that cannot be pickled or no memory; the
         commit before stays.
         """
-        parts, error = self._take_apart(captured)
-        number, everybodys = (after, []) if after is not None else self._agree(parts, error)
-        written, problem, failed, agreed = self._write_together(parts, error, number + 1, everybodys, news)
+        number, written, error, failed, agreed = self._attempt(captured, news, after)
         if failed == _NO_MEMORY:
+            error = None  # its traceback holds what was taken apart
             # All ranks of a host give back what they only keep before one of them asks it again.
             self.peers.give_back_memory()
             self.peers.most([0], "elastic.commit.given_back")
-            written, problem, failed, agreed = self._write_together(
-                parts, error, number + 1, everybodys, news
-            )
-        self._raise_together(failed, problem)
+            number, written, error, failed, agreed = self._attempt(captured, news, after)
+        self._raise_together(failed, error)
         if self.peers.local_rank == 0:
-            self.memory.set_number(number + 1, written)
-        self.number = number + 1
+            self.memory.set_number(number, written)
+        self.number = number
         return agreed
+
+    def _attempt(
+        self, captured: Callable[[], Mapping[str, Captured]], news: Sequence[int], after: int | None
+    ) -> tuple[int, int, Exception | None, int, list[int]]:
+        """Return the number of the commit, and what `_write_together` does."""
+        parts, error = self._take_apart(captured)
+        number, everybodys, failed = (after, [], 0) if after is not None else self._agree(parts, error)
+        written, agreed = 0, list[int]()
+        if not failed:
+            written, error, failed, agreed = self._write_together(parts, error, number + 1, everybodys, news)
+        if failed:
+            self._checked, self._whole = 0, CHECKED_WHOLE  # alike again, also where nothing was taken apart
+        return number + 1, written, error, failed, agreed
 
     def _write_together(
         self,
@@ -243,26 +260,26 @@ class Commits:
             raise
         except Exception as problem:  # memory of the host may refuse; the others wait for this rank
             error = problem
-        mine = 0 if error is None else _NO_MEMORY if isinstance(error, MemoryError) else 1
-        failed, *agreed = self.peers.most([mine, *news], "elastic.commit.written")
+        failed, *agreed = self.peers.most([_failure(error), *news], "elastic.commit.written")
         return written, error, failed, agreed
 
-    def _agree(self, parts: Sequence[Part], error: Exception | None) -> tuple[int, list[Any]]:
-        """Return the newest commit of any rank, and what is each rank's own, where that is kept.
+    def _agree(self, parts: Sequence[Part], error: Exception | None) -> tuple[int, list[Any], int]:
+        """Return the newest commit of any rank, what is each rank's own, where that is kept, and `_failure`.
 
-        Notes whether the ranks have equal states. `CommitError`, on all ranks, where one has an ``error``.
+        Notes whether the ranks have equal states, unless a rank has an ``error``.
         """
         mine = self._description(parts)
-        facts = [int(error is not None), any(p.per_rank is not None for p in parts), not self._equal]
+        facts = [_failure(error), any(p.per_rank is not None for p in parts), not self._equal]
         *flags, number = self.peers.most(
             [*facts, *mine, *(-one for one in mine), self.number], "elastic.commit"
         )
         failed, per_rank, unequal = flags[:3]
-        self._raise_together(failed, error)
+        if failed:
+            return 0, [], failed
         highest, lowest = flags[3:5], [-one for one in flags[5:]]
         self._equal = not unequal and highest == lowest
         own = {part.name: part.per_rank for part in parts if part.per_rank is not None}
-        return number, self.peers.gather(own, "elastic.commit.own") if per_rank else []
+        return number, self.peers.gather(own, "elastic.commit.own") if per_rank else [], 0
 
     def _take_apart(
         self, captured: Callable[[], Mapping[str, Captured]]
@@ -272,14 +289,15 @@ class Commits:
         except HorovodInternalError:
             raise
         except Exception as error:
-            if self.peers.size == 1:
+            if self.peers.size == 1 and not isinstance(error, MemoryError):
                 raise
             return [], error
 
     def _raise_together(self, failed: int, error: Exception | None) -> None:
         if not failed:
             return
-        words = self.peers.gather("" if error is None else str(error), "elastic.commit.why")
+        mine = "" if error is None else str(error) or type(error).__name__
+        words = self.peers.gather(mine, "elastic.commit.why")
         rank, text = next((rank, text) for rank, text in enumerate(words) if text)
         raise CommitError(f"rank {rank} cannot commit its state: {text}") from error
 

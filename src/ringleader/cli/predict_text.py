@@ -109,14 +109,17 @@ def _notes(found: Forecast) -> list[str]:
     return notes
 
 
+def _least(found: Forecast) -> int:
+    """Return the smallest size that has an efficiency."""
+    return 1 if found.reference is None else found.reference.ranks
+
+
 _Column = tuple[str, Callable[[Row], str]]
 
 
 def _sizes(found: Forecast, form: str) -> str:
     first = found.rows[0].prediction
-    alone, least = first.rate / first.ranks / first.efficiency, 1
-    if found.reference is not None:
-        least = found.reference.ranks
+    alone, least = first.rate / first.ranks / first.efficiency, _least(found)
 
     def relative(row: Row, text: str) -> str:
         """Groups smaller than the one that all is relative to do not fit."""
@@ -191,7 +194,7 @@ def _fitted(fitted: Fit, form: str) -> str:
 
 def as_document(found: Forecast) -> dict[str, Any]:
     """Return the forecast for programs."""
-    setup = asdict(found.setup)
+    setup, least = asdict(found.setup), _least(found)
     return {
         "schema": SCHEMA,
         "name": found.profile.name,
@@ -201,7 +204,9 @@ def as_document(found: Forecast) -> dict[str, Any]:
         "gradient_bytes": found.profile.size,
         "setup": setup,
         "sizes": [
-            {**asdict(row.prediction), "from": row.basis, "low": row.low, "high": row.high,
+            {**asdict(row.prediction),
+             "efficiency": row.prediction.efficiency if row.prediction.ranks >= least else None,
+             "from": row.basis, "low": row.low, "high": row.high,
              "measured": row.measured, "mfu": row.mfu, "memory": row.memory,
              "failures": None if row.failures is None else asdict(row.failures)}
             for row in found.rows

@@ -163,8 +163,9 @@ class PackedCopy:
         raise NotImplementedError
 
     def _found(self, addresses: list[int]) -> Any:
-        for known, found in self._known:
+        for at, (known, found) in enumerate(self._known):
             if known == addresses:
+                self._known.append(self._known.pop(at))  # the one not used for longest goes first
                 return found
         found = self._look_up(addresses)
         if len(self._known) >= MOST_LISTS:

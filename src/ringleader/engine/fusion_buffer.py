@@ -234,3 +234,7 @@ class RoundPlans:
                 self._plans.clear()
             self._plans[key] = plan
         return plan
+
+    def close(self) -> None:
+        """Forget them: what they pack looks at the ranks' memory."""
+        self._plans.clear()

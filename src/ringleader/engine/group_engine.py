@@ -432,6 +432,7 @@ class Engine:
         finally:
             queue.lock.release()
         self._execution.close()
+        self._plans.close()
         return not self._peer_wait.abandoned
 
 

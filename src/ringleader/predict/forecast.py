@@ -141,7 +141,7 @@ def forecast(
     refuse(faults)
     loose = {} if network_known else UNKNOWN_NETWORK
     fitted = fit(job.profile, setup, job.points, uncertainty=loose) if len(job.points) > 1 else None
-    known = _Known(job=job, stated=setup, fitted=fitted)
+    known = _Known(job=job, stated=setup, fitted=fitted, asked=tuple(ranks))
     rows = tuple(known.row(count, failures) for count in sorted(set(ranks)))
     last, used = rows[-1], known.setup(rows[-1].prediction.ranks)
     count = last.prediction.ranks
@@ -193,6 +193,8 @@ class _Known:
     job: MeasuredJob
     stated: Setup
     fitted: Fit | None
+    asked: tuple[int, ...]
+    """Sizes to predict."""
 
     def profile(self, setup: Setup, ranks: int) -> Profile:
         """Return a step of one of ``ranks`` ranks."""
@@ -213,9 +215,12 @@ class _Known:
         even = [count for count in range(1, per_host + 1) if per_host % count == 0 or count == parts]
         within = [count for count in even if count % parts == 0 and _fills(count, setup)]
         whole = _whole(setup)
-        found = next((count for count in within if self.fits(setup, count)), None) or size_below(
+        # A size that somebody names may be smaller than the usual one that fits.
+        first = next((count for count in sorted({*within, *self.asked}) if self.fits(setup, count)), None)
+        large = size_below(
             lambda count: on_gpu.memory(setup, count), whole, math.nextafter(on_gpu.gpu.memory, math.inf)
         )
+        found = min(filter(None, (first, large)), default=None)
         ranks = found or min([*within, whole])
         at = predict(self.profile(setup, ranks), setup, ranks)
         return Reference(ranks=ranks, rate=at.rate, step=at.step, fits=found is not None)

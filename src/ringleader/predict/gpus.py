@@ -114,7 +114,7 @@ def gpu_called(product: str, *, any_board: bool = False) -> Gpu | None:
         (len(word), gpu)
         for gpu in gpus().values()
         for word in gpu.words
-        if word in product
+        if re.search(rf"{re.escape(word)}(?!\d)", product)
         and (
             any_board or (re.search(rf"\b{re.escape(word)}\b", product) and not _OTHER_BOARDS.search(product))
         )

@@ -28,6 +28,7 @@ for life in range(LIVES):
     wanted = sum(other + life for other in mine.ranks)
     assert hvd.allreduce(value, op=hvd.Sum, process_set=mine, name="in a set")[7].item() == wanted
     handles = [hvd.allreduce_async(value, op=hvd.Sum, name=f"{k}") for k in range(5)]
+    handles += [hvd.allreduce_async_(value.clone(), op=hvd.Sum, name=f"in place {k}") for k in range(5)]
     for handle in handles:
         assert hvd.synchronize(handle)[0].item() == sum(range(size)) + life * size
     if sets and life % 3 == 0:

@@ -177,6 +177,14 @@ def test_groups_that_are_smaller_than_the_reference_have_no_efficiency(
     call("--model", "llama-3-8b", "--gpu", "h100", "--strategy", "fsdp", "--recompute", "--ranks", "1,512")
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[3:5] for row in rows if row[:2] == ["1", "1"]] == [["–", "–"]]
+    found = document(capsys, "--strategy", "fsdp", "--recompute", "--ranks", "1,512")
+    assert [size["efficiency"] is None for size in found["sizes"]] == [True, False]
+
+
+def test_a_size_that_is_asked_for_and_fits_may_be_the_smallest(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--gpu", "a100", "--strategy", "fsdp", "--ranks", "3,8")
+    assert found["sizes"][0]["memory"] <= found["memory"]
+    assert found["reference"]["ranks"] == 3 and found["sizes"][0]["efficiency"] == 1
 
 
 def test_a_named_network_has_one_port_whoever_names_it(capsys: pytest.CaptureFixture[str]) -> None:
