@@ -202,6 +202,7 @@ with torch.autograd.profiler.emit_itt():
 """
 
 
+@pytest.mark.long
 @pytest.mark.process
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_a_script_with_a_scheduled_profiler_records_its_own_steps(tmp_path: Path) -> None:
