@@ -12,6 +12,7 @@ import pytest
 from tests.unit.test_trace_split import compute, document, gloo, load, on_cpus, step
 
 from ringleader.cli.main import main
+from ringleader.cli.run.profile import Profile
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -124,3 +125,39 @@ def test_what_is_unknown_is_a_dash(call: Call, tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text(json.dumps(lonely))
     _, out, _ = call("one.json")
     assert "–" in out and "! 3 of 4 ranks have no trace (0, 2, 3)" in out
+
+
+def test_a_trace_that_unpacks_to_more_than_is_read_is_left_out(
+    call: Call, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = gzip.compress(b'{"traceEvents": [' + b" " * 100_000 + b"]}")
+    (traces / "bomb.json.gz").write_bytes(packed)
+    monkeypatch.setattr("ringleader.cli.analyze.LARGEST", 50_000)
+    code, out, err = call("traces")
+    assert (code, out) == (0, TABLE) and "bomb.json.gz: is larger than" in err
+
+
+def test_a_straggler_that_waited_itself_has_no_part(call: Call, tmp_path: Path) -> None:
+    other = [{**gloo(20, 80, "broadcast")[1], "tid": 105}]
+    (tmp_path / "0.json").write_text(json.dumps(document(0, step(1, 0, 100), compute(0, 20), gloo(20, 100))))
+    second = document(1, step(1, 0, 100), compute(0, 20), other, gloo(80, 100))
+    (tmp_path / "1.json").write_text(json.dumps(second))
+    _, out, _ = call("0.json", "1.json", "--json-file", "split.json")
+    assert json.loads(Path("split.json").read_text())["straggler"] == {"rank": 1, "part": None}
+    assert "it waited itself" in out and "longer than" not in out
+
+
+@pytest.mark.parametrize("error", [None, MemoryError, KeyboardInterrupt])
+def test_a_job_whose_traces_are_not_read_ends_with_their_directory(
+    traces: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None
+) -> None:
+    def fail(_: object) -> None:
+        raise (error or AssertionError)
+
+    monkeypatch.setattr("ringleader.cli.analyze.split", fail)
+    monkeypatch.setattr("ringleader.cli.run.profile.LARGEST", 1 << 30 if error else 100)
+    told = list[str]()
+    profile = Profile("2:3", str(traces), told.append)
+    assert profile.finish() == {"wanted": "2:3", "directory": str(traces)}
+    (line,) = told
+    assert line.startswith("--profile 2:3: traces are in ") and line.endswith(f"ringleader analyze {traces}")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +31,15 @@ class Torch:
 
             def _prepare_trace(self) -> None:
                 note("another is prepared")
+
+            def _start_trace(self) -> None:
+                note("another starts")
+
+        class Emit:
+            """``emit_nvtx``, which enables the profiler as well."""
+
+            def __enter__(self) -> None:
+                note("ranges start")
 
         class Profile:
             def prepare_trace(self) -> None:
@@ -57,7 +70,8 @@ class Torch:
 
         self.script = Script
         self.profiler = SimpleNamespace(profile=Profile, record_function=Mark)
-        self.autograd = SimpleNamespace(profiler=SimpleNamespace(profile=Script, _is_profiler_enabled=False))
+        profilers = SimpleNamespace(profile=Script, emit_nvtx=Emit, _is_profiler_enabled=False)
+        self.autograd = SimpleNamespace(profiler=profilers)
         self.distributed = SimpleNamespace(is_available=lambda: False)
 
 
@@ -146,6 +160,78 @@ def test_the_scripts_own_profiler_has_precedence(rank: Any) -> None:
     assert other.reports[1:] == [
         {"state": "failed", "why": "RuntimeError: the script's own profiler is running"}
     ]
+
+
+def test_a_profiler_that_was_prepared_before_ours_is_prepared_again(rank: Any) -> None:
+    """A schedule's warm-up prepares it; the step at which it starts does not."""
+    for last in (9, 3):  # ours still runs then, or has ended
+        one = rank(2, last)
+        own = one.torch.script()
+        own._prepare_trace()
+        one.steps(1, 4)
+        own._start_trace()
+        own._start_trace()
+        again = ["another starts"] * 2
+        assert one.torch.calls[-5:] == ["stop", "export", "another is prepared", *again]
+
+
+def test_ranges_for_other_tools_have_precedence_as_well(rank: Any) -> None:
+    one = rank(2, 9)
+    one.steps(1, 3)
+    one.torch.autograd.profiler.emit_nvtx().__enter__()
+    assert one.torch.calls[-2:] == ["export", "ranges start"]
+    assert one.reports[-1]["why"] == "the script started its own profiler"
+
+
+REAL = """\
+import sys
+import torch
+from ringleader.agents import script_watch, step_profile
+sys.modules["ringleader_script_watch"] = script_watch
+recorder = step_profile.Recorder(3, 50, "trace.json.gz", lambda _kind, **words: print(words))
+own = lambda profile: print(len([one for one in profile.events() if one.name == "aten::dot"]), "recorded")
+schedule = torch.profiler.schedule(wait=0, warmup=5, active=3, repeat=1)
+cpu = [torch.profiler.ProfilerActivity.CPU]
+with torch.profiler.profile(activities=cpu, schedule=schedule, on_trace_ready=own) as profile:
+    for number in range(1, 11):
+        torch.ones(10) @ torch.ones(10)
+        recorder.at(number)
+        profile.step()
+with torch.autograd.profiler.emit_itt():
+    torch.ones(1)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.process
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_a_script_with_a_scheduled_profiler_records_its_own_steps(tmp_path: Path) -> None:
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", REAL], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "3 recorded" in ended.stdout
+    assert "'state': 'recorded', 'first': 3, 'last': 5, 'why': 'the script started its own" in ended.stdout
+    assert (tmp_path / "trace.json.gz").exists()
+
+
+def test_a_child_of_the_script_records_nothing(rank: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = rank(2, 4)
+    monkeypatch.setattr(step_profile.os, "getpid", lambda: 1)
+    one.steps(1, 9)
+    assert one.torch.calls == [] and one.reports == [{"state": "counts"}]
+
+
+def test_steps_without_pytorch_are_answered_with_a_sentence(
+    rank: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = rank(2, 4)
+    monkeypatch.delitem(step_profile.sys.modules, "torch")
+    one.steps(1, 9)
+    one.recorder.end()
+    why = "the script has not imported torch, whose profiler records the steps"
+    assert one.reports[1:] == [{"state": "none", "why": why}]
 
 
 def test_an_error_of_the_profiler_is_reported_once_and_none_of_the_scripts(rank: Any) -> None:

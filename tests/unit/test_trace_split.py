@@ -120,7 +120,9 @@ def test_clocks_of_hosts_are_corrected_by_the_ends_of_collectives(clock: float) 
 
 def test_a_rank_that_recorded_fewer_collectives_without_numbers_is_not_matched() -> None:
     first, second = on_cpus()
-    second["traceEvents"] = [one for one in second["traceEvents"] if one["ts"] < 100_000]
+    second["traceEvents"] = [
+        one for one in second["traceEvents"] if one["ts"] < 100_000 or one["name"] != "gloo:all_reduce"
+    ]
     found = split_of(first, second)
     assert found.ranks[0].waiting is None and found.straggler is None
     assert parts_of(found, 0)["exposed"] == 92
@@ -133,6 +135,64 @@ def test_clocks_that_contradict_each_other_leave_waiting_unknown() -> None:
     found = split_of(first, second)
     assert found.ranks[0].waiting is None and found.ranks[0].clock is None
     assert "clocks disagree" in found.notes[0]
+
+
+def test_a_collective_that_ends_at_different_times_is_blamed_on_nobody() -> None:
+    """Gloo writes no group and no number: the second of each rank is of another subgroup."""
+    first = document(0, step(1, 0, 1000), compute(0, 1), *(gloo(at, at + 20) for at in (10, 300, 500, 600)))
+    second = document(1, step(1, 0, 1000), compute(0, 1), *(gloo(at, at + 20) for at in (10, 400, 500, 600)))
+    found = split_of(first, second)
+    assert (found.matched, found.straggler, parts_of(found, 0)["waiting"]) == (3, None, 0)
+    assert "1 of 4 collectives end at different times" in found.notes[0]
+
+
+def test_a_rank_that_was_held_up_itself_is_given_no_reason() -> None:
+    """Rank 1 comes late as it waits in another group, of a rank without a trace."""
+
+    def other(begin: float, end: float) -> Any:
+        return event("user_annotation", "gloo:broadcast", begin, end, (100, 105))
+
+    first = document(0, step(1, 0, 100), compute(0, 20), gloo(20, 100))
+    second = document(1, step(1, 0, 100), compute(0, 20.01), other(20.01, 80), gloo(80, 100))
+    found = split_of(first, second)
+    assert found.straggler is found.ranks[1]
+    assert found.why(found.ranks[1])[1] == 0.0
+
+
+def test_ranks_that_recorded_different_steps_are_cut_to_those_of_all() -> None:
+    """Otherwise seconds of two steps are divided by one, and collectives of different steps matched."""
+    first, second = on_cpus()
+    third = [step(22, 200, 300), load(200, 210), compute(210, 250), gloo(240, 296)]
+    second["traceEvents"] = [one for one in second["traceEvents"] if one["ts"] >= 100_000]
+    second["traceEvents"] += document(1, *third)["traceEvents"]
+    found = split_of(first, second)
+    assert (found.steps, found.matched) == ((21,), 1)
+    assert found.notes == (
+        "the ranks recorded different steps: only steps that all ranks recorded are counted",
+    )
+    assert [parts_of(found, place)["seconds"] for place in (0, 1)] == [100, 100]
+    assert parts_of(found, 0)["waiting"] == 30
+    assert found.straggler is found.ranks[1]
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_steps_of_a_gpu_are_those_of_its_kernels(says: bool) -> None:
+    """They end later than those of the CPU, and kernels before and behind them are of no step."""
+
+    def rank(number: int, *steps: int) -> Any:
+        on_gpu = [
+            event("gpu_user_annotation", f"ProfilerStep#{one}", 100 * one + 50, 100 * one + 140, GPU)
+            for one in steps
+        ]
+        kernels = [event("kernel", "gemm", 100 * one + 50, 100 * one + 140, GPU) for one in (*steps, 9)]
+        return document(
+            number, [step(one, 100 * one, 100 * one + 10) for one in steps], kernels, on_gpu if says else []
+        )
+
+    found = split_of(rank(0, 1, 2), rank(1, 2, 3))
+    assert found.steps == ((2,) if says else ())
+    assert [parts_of(found, place)["seconds"] for place in (0, 1)] == ([90, 90] if says else [890, 790])
+    assert parts_of(split_of(rank(0, 1, 2)), 0)["seconds"] == (190 if says else 890)
 
 
 def test_the_time_of_gpus_is_divided_by_kernels() -> None:

@@ -29,7 +29,7 @@ class Recorder:
         self._first, self._last, self._path, self._report = first, last, path, report
         self._pid = os.getpid()
         self._profiler: Any = None
-        self._is_recording = self._is_over = False
+        self._is_recording = self._is_over = self._has_undone = False
         self._steps = 0
         self._marks: list[Any] = []
         """Annotations that have begun: that of the step, and in it that of our exchange."""
@@ -39,7 +39,7 @@ class Recorder:
     def at(self, steps: int) -> None:
         """Note that this many steps have been made, the last one now."""
         self._steps = steps
-        if not self._is_over and steps >= self._first - 2:
+        if not self._is_over and steps >= self._first - 2 and os.getpid() == self._pid:
             self._guarded(self._advance)
 
     def end(self, why: str = "") -> None:
@@ -56,6 +56,11 @@ class Recorder:
             self._report("profile", state="failed", why=f"{type(error).__name__}: {error}"[:300])
 
     def _advance(self) -> None:
+        if "torch" not in sys.modules:
+            self._is_over = True
+            why = "the script has not imported torch, whose profiler records the steps"
+            self._report("profile", state="none", why=why)
+            return
         if self._profiler is None:
             self._prepare()
         if self._steps < self._first - 1:
@@ -79,11 +84,14 @@ class Recorder:
     def _start(self) -> None:
         torch = sys.modules["torch"]
         self._profiler.start_trace()
-        self._is_recording = True
+        self._is_recording = self._has_undone = True
         watched = sys.modules["ringleader_script_watch"]
-        # Two cannot run in one process, and the script's own has precedence.
-        why = "the script started its own profiler"
-        watched.around(torch.autograd.profiler.profile, "_prepare_trace", before=lambda *_: self.end(why))
+        profilers = torch.autograd.profiler
+        watched.around(profilers.profile, "_prepare_trace", before=self._give_way)
+        watched.around(profilers.profile, "_start_trace", before=self._prepare_again)
+        for name in ("emit_nvtx", "emit_itt"):
+            if hasattr(profilers, name):
+                watched.around(getattr(profilers, name), "__enter__", before=self._give_way)
         metrics = sys.modules.get("ringleader.adapters.step_metrics")
         if metrics is not None:
             watched.around(metrics.StepMetrics, "exchange", after=lambda *_: self._mark(EXCHANGE))
@@ -91,6 +99,16 @@ class Recorder:
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             known = {"rank": int(os.environ["RANK"]), "world_size": int(os.environ["WORLD_SIZE"])}
             self._profiler.add_metadata_json("distributedInfo", json.dumps(known))
+
+    def _give_way(self, *_: object) -> None:
+        """The script starts its own profiler: two cannot run in one process, and its own has precedence."""
+        self.end("the script started its own profiler")
+        self._has_undone = False
+
+    def _prepare_again(self, other: Any) -> None:
+        """The script's profiler starts: ours undid what its schedule's warm-up prepared before."""
+        if self._has_undone and os.getpid() == self._pid:
+            other._prepare_trace()
 
     def _mark(self, name: str) -> None:
         if self._is_recording:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import sys
 import zlib
@@ -93,7 +94,7 @@ def read(files: Sequence[Path]) -> tuple[Split, list[Fault]]:
     for file in files:
         try:
             traces.append(_trace(file))
-        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError, MemoryError) as error:
             faults.append(Fault(where=str(file), what=_why(error)))
     if not traces:
         raise RequestError(faults)
@@ -103,8 +104,15 @@ def read(files: Sequence[Path]) -> tuple[Split, list[Fault]]:
 def _trace(file: Path) -> Trace:
     data = read_bytes(file, largest=LARGEST)
     if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    return trace_of(json.loads(data.decode(errors="replace"), strict=False), file.name)
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            data = packed.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"is larger than {LARGEST >> 30} GiB")
+    text = data.decode(errors="replace")
+    del data  # a trace may fill the memory: two forms of it are not held for longer than necessary
+    held = json.loads(text, strict=False)
+    del text
+    return trace_of(held, file.name)
 
 
 def _why(error: Exception) -> str:
@@ -114,6 +122,8 @@ def _why(error: Exception) -> str:
         return f"is not JSON, or cut short: {error.msg} at line {error.lineno}"
     if isinstance(error, OSError):
         return f"cannot be read: {error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return "needs more memory than there is"
     return "is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
@@ -121,7 +131,8 @@ def as_json(found: Split) -> dict[str, Any]:
     """Return the split as JSON values; seconds of all recorded steps together."""
     sums = {part: found.sum_of(part) for part in ("seconds", *PARTS, "overlapped")}
     worst = found.straggler
-    straggler = None if worst is None else {"rank": worst.rank, "part": found.why(worst)[0]}
+    part, more = (None, 0.0) if worst is None else found.why(worst)
+    straggler = None if worst is None else {"rank": worst.rank, "part": part if more > 0 else None}
     return {"format": FORMAT, **document(found), "sum": sums, "straggler": straggler}
 
 
@@ -172,4 +183,4 @@ def _sentences(found: Split) -> list[str]:
     last = f"rank {worst.rank} came last to {worst.was_last} of {found.matched} collectives"
     lost = f"the others waited {seconds(worst.caused / steps)}{' in each step' if found.steps else ''} for it"
     why = f"it {WORDS[part]} {seconds(more / steps)} longer than the median of the others"
-    return [f"{last}; {lost}", *([why] if more > 0 else [])]
+    return [f"{last}; {lost}", why if more > 0 else "its own work does not explain that: it waited itself"]

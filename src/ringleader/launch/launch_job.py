@@ -260,7 +260,7 @@ class _Starts:
         """Return how the job ended, by the end of its last start."""
         ranks = tuple(run.ranks.values())
         if self.job.profile_dir is not None:
-            _write_traces(Path(self.job.profile_dir), ranks, self.listener)
+            _keep_traces(Path(self.job.profile_dir), ranks, self.listener)
         proof = None
         told = [state.evidence for state in ranks if state.evidence is not None]
         is_worth = len(ranks) > 1 and any(self.job.require or may_have_exchanged(words) for words in told)
@@ -304,15 +304,20 @@ def _make_trace_directory(directory: Path) -> None:
         raise RequestError(what, where="--profile-dir", hint=hint)
 
 
-def _write_traces(directory: Path, ranks: Sequence[RankState], listener: Listener) -> None:
-    """Write the traces that the agents have sent."""
+def _keep_traces(directory: Path, ranks: Sequence[RankState], listener: Listener) -> None:
+    """Give the traces that have arrived their names."""
     for state in ranks:
-        if state.result:
+        if state.trace is not None:
             try:
-                Path(directory, f"rank-{state.rank}.json.gz").write_bytes(state.result)
+                if state.trace_error is not None:
+                    raise state.trace_error
+                state.trace.replace(state.trace.with_suffix(""))
             except OSError as error:
                 what = f"the trace of rank {state.rank} cannot be written: {error.strerror or error}"
                 listener.warning(f"{error.filename or directory}: {what}")
+    with contextlib.suppress(OSError):
+        for left in directory.glob("rank-*.json.gz.part"):  # unwritten, or of a start before this one
+            left.unlink()
 
 
 def may_have_exchanged(evidence: Mapping[str, Any]) -> bool:

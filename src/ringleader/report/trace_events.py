@@ -84,9 +84,11 @@ class Trace:
     """Work are kernels of a GPU, otherwise operations of the CPU."""
     steps: tuple[int, ...]
     """Numbers of the steps (``ProfilerStep#20``)."""
+    spans: tuple[tuple[float, float], ...]
+    """Begin and end of each of these; on a GPU of its kernels. Empty: the trace does not say."""
     begin: float
     end: float
-    """Of what is divided: of steps; on a GPU from the first kernel to the last one's end."""
+    """Of what is divided: of steps; where a GPU's trace has none, of all kernels."""
     compute: Intervals
     copies: Intervals
     """Of a GPU's memory."""
@@ -153,14 +155,14 @@ def trace_of(document: Any, name: str) -> Trace:
     if not kernels and not operations:
         why = "nothing was recorded" if not events else "none of its events is PyTorch's"
         raise ValueError(f"has no operation and no kernel: {why}")
-    steps = [(int(match[1]), one.span) for one in events if one.is_mark and (match := STEP.match(one.name))]
-    if isinstance(last := held.get("ringleader_last_step"), int):
-        steps = [one for one in steps if one[0] <= last]  # ours has the mark of one more, which did not end
-    spans = [found for _number, found in steps]
-    if kernels:
-        spans = [one.span for one in (*kernels, *copies)]
-    elif not spans:
-        spans = [one.span for one in events]
+    last = held.get("ringleader_last_step")  # ours has the mark of one more, which did not end
+    last = last if isinstance(last, int) else math.inf
+    steps, of_gpu = (_steps(events, last, on_gpu=on_gpu) for on_gpu in (False, True))
+    if kernels:  # which run later than the CPU's step where the script does not wait for them
+        own = {number: of_gpu[number] for number in steps} if of_gpu.keys() >= steps.keys() else {}
+    else:
+        own = steps
+    spans = list(own.values()) or [one.span for one in ((*kernels, *copies) if kernels else events)]
     known = held.get("distributedInfo")
     known = known if isinstance(known, Mapping) else {}
     said = RANK.search(name.rpartition("/")[2])
@@ -170,7 +172,8 @@ def trace_of(document: Any, name: str) -> Trace:
         world=known["world_size"] if isinstance(known.get("world_size"), int) else 0,
         host=str(held.get("host_name") or ""),
         on_gpu=bool(kernels),
-        steps=tuple(sorted({number for number, _span in steps})),
+        steps=tuple(sorted(steps)),
+        spans=tuple(own[number] for number in sorted(steps)) if own else (),
         begin=min(begin for begin, _end in spans),
         end=max(end for _begin, end in spans),
         compute=merged(
@@ -201,6 +204,17 @@ class _Event:
     def is_mark(self) -> bool:
         """Whether a program has given it its name, which older versions wrote as an operation."""
         return self.category in ("user_annotation", "cpu_op", "operator")
+
+
+def _steps(events: Sequence[_Event], last: float, *, on_gpu: bool) -> dict[int, tuple[float, float]]:
+    """Return begin and end of each step as threads of the CPU passed it, or as the GPU worked on it."""
+    found: dict[int, tuple[float, float]] = {}
+    for one in events:
+        is_of = one.category == "gpu_user_annotation" if on_gpu else one.is_mark
+        if is_of and (match := STEP.match(one.name)) and (number := int(match[1])) <= last:
+            begin, end = found.get(number, one.span)
+            found[number] = min(begin, one.span[0]), max(end, one.span[1])
+    return found
 
 
 def _is_complete(event: Any) -> bool:

@@ -38,6 +38,8 @@ LEAST_ERROR = 100e-6
 """Seconds that are never too much for that."""
 CLOCK = 1e-3
 """Seconds from which a difference of clocks is reported."""
+LEAST_CAUSE = 0.1
+"""Part of the others' usual wait that a rank's own work must explain."""
 NOTABLE = 0.02
 """Part of all ranks' time from which waiting for one rank is worth a sentence."""
 
@@ -112,7 +114,10 @@ class Split:
         return worst if worst.caused > NOTABLE * sum(rank.seconds for rank in self.ranks) else None
 
     def why(self, straggler: RankSplit) -> tuple[str, float]:
-        """Return the part in which a rank exceeds the median of the others most, and by how many seconds."""
+        """Return the part in which a rank exceeds the median of the others most, and by how many seconds.
+
+        0.0: by too little to explain how long they waited, so the rank waited itself.
+        """
         others = [rank for rank in self.ranks if rank is not straggler]
 
         def excess(part: str) -> float:
@@ -120,12 +125,14 @@ class Split:
             return float(getattr(straggler, part) - usual)
 
         own = ("compute", "copies", "input", "idle")
-        return max(((part, excess(part)) for part in own), key=lambda one: one[1])
+        part, more = max(((part, excess(part)) for part in own), key=lambda one: one[1])
+        return part, more if more > LEAST_CAUSE * straggler.caused / len(others) else 0.0
 
 
 def split(traces: Sequence[Trace]) -> Split:
     """Return where the time of at least one trace went."""
     traces, notes = _by_rank(traces)
+    traces, steps = _of_common_steps(traces, notes)
     keyed = [_keys(trace) for trace in traces]
     clocks, waits, last = _arrivals(traces, keyed, notes)
     sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
@@ -187,7 +194,7 @@ def split(traces: Sequence[Trace]) -> Split:
     ]
     return Split(
         on_gpu=any(trace.on_gpu for trace in traces),
-        steps=tuple(sorted(set.intersection(*(set(trace.steps) for trace in traces)))),
+        steps=steps,
         ranks=tuple(replace(rank, caused=caused[place]) for place, rank in enumerate(ranks)),
         collectives=tuple(sorted(collectives, key=lambda one: -one.exposed - (one.waiting or 0.0))),
         matched=len(last),
@@ -214,9 +221,25 @@ def _by_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
         notes.append(f"{what}: time in which others waited for them counts as exposed")
     if len({trace.on_gpu for trace in found}) > 1:
         notes.append("only some of the traces have kernels of a GPU: their parts do not compare")
-    if len({trace.steps for trace in found}) > 1:
-        notes.append("the ranks recorded different steps")
     return found, notes
+
+
+def _of_common_steps(traces: list[Trace], notes: list[str]) -> tuple[list[Trace], tuple[int, ...]]:
+    """Return traces cut to the steps that all ranks recorded, and these; none where that is impossible."""
+    steps = tuple(sorted(set.intersection(*(set(trace.steps) for trace in traces))))
+    if len({trace.steps for trace in traces}) == 1:
+        return traces, steps
+    if not steps or not all(trace.spans for trace in traces):
+        notes.append("the ranks recorded different steps: times are those of whole traces")
+        return traces, ()
+    notes.append("the ranks recorded different steps: only steps that all ranks recorded are counted")
+    found = []
+    for trace in traces:
+        spans = [span for number, span in zip(trace.steps, trace.spans, strict=True) if number in steps]
+        begin, end = min(span[0] for span in spans), max(span[1] for span in spans)
+        own = tuple(one for one in trace.collectives if begin <= one.begin < end)
+        found.append(replace(trace, steps=steps, begin=begin, end=end, collectives=own))
+    return found, steps
 
 
 def _keys(trace: Trace) -> dict[Key, Collective]:
@@ -261,14 +284,26 @@ def _arrivals(
         if abs(ahead) >= CLOCK:
             how = f"{abs(ahead):.4g} s {'ahead of' if ahead > 0 else 'behind'} that of rank {traces[0].rank}"
             notes.append(f"the clock of rank {traces[place].rank} is {how}, which is corrected")
-    waits, last = {}, {}
+    waits, last, apart = {}, {}, 0
     for key, ranks in shared.items():
-        begins = {place: one.begin - clocks[place] for place, one in ranks.items() if place in clocks}
-        if len(begins) > 1:
-            last[key] = latest = max(begins, key=lambda place: begins[place])
-            for place, begin in begins.items():
-                own = ranks[place]
-                waits[place, key] = own.begin, min(own.end, own.begin + begins[latest] - begin)
+        known = {place: one for place, one in ranks.items() if place in clocks}
+        if len(known) < 2:
+            continue
+        ends = [one.end - clocks[place] for place, one in known.items()]
+        own_usual = statistics.median(one.end - one.begin for one in known.values())
+        if max(ends) - min(ends) > max(LOOSE * own_usual, LEAST_ERROR):
+            apart += 1
+            continue
+        begins = {place: one.begin - clocks[place] for place, one in known.items()}
+        last[key] = latest = max(begins, key=lambda place: begins[place])
+        for place, begin in begins.items():
+            own = known[place]
+            waits[place, key] = own.begin, min(own.end, own.begin + begins[latest] - begin)
+    if apart:
+        notes.append(
+            f"{apart} of {len(shared)} collectives end at different times on their ranks, so they may be "
+            "different ones (of groups without a name): time in them counts as exposed"
+        )
     return clocks, waits, last
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from ringleader.errors import RingleaderError
 
+LARGEST = 64 << 20
+"""Compressed bytes of all traces up to which they are read before the job's end is reported."""
+
 
 class Profile:
     """Hears what the ranks report of their recording; `cli.analyze` reads the traces."""
@@ -38,8 +41,18 @@ class Profile:
         reasons = Counter(str(message["why"]) for message in self._states.values() if message.get("why"))
         for why, count in reasons.items():
             self._tell(f"--profile {self._wanted}: {f'{count} ranks' if count > 1 else 'a rank'}: {why}")
+        where = f"--profile {self._wanted}: traces are in {self._directory}"
         try:
-            found, faults = analyze.read(analyze.files_of(Path(self._directory)))
+            files = analyze.files_of(Path(self._directory))
+            if (size := sum(file.stat().st_size for file in files)) > LARGEST:
+                what = f"{size >> 20} MiB, too large to analyze here"
+                self._tell(f"{where} ({what}): run ringleader analyze {self._directory}")
+                return shown
+            found, faults = analyze.read(files)
+        except (MemoryError, KeyboardInterrupt) as error:
+            what = "the analysis needs more memory" if isinstance(error, MemoryError) else "not analyzed"
+            self._tell(f"{where} ({what}): run ringleader analyze {self._directory}")
+            return shown
         except RingleaderError:
             if not self._states:
                 self._tell(f"--profile {self._wanted}: nothing was recorded: no rank imported torch.optim")
@@ -48,5 +61,5 @@ class Profile:
             return shown
         for fault in faults:
             self._tell(str(fault))
-        self._tell(f"--profile {self._wanted}: traces are in {self._directory}\n\n{analyze.as_text(found)}")
+        self._tell(f"{where}\n\n{analyze.as_text(found)}")
         return {**shown, **analyze.as_json(found)}

@@ -12,6 +12,7 @@ import os
 import selectors
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ringleader.agents import protocol
@@ -78,9 +79,24 @@ class RankState:
     """What its agent gathered for the proof of the transport."""
     result: bytearray = field(default_factory=bytearray)
     """What a rank of ``ringleader.run`` sent back."""
+    trace: Path | None = None
+    """The file that its trace is written to while it arrives, with ``run --profile``."""
+    trace_error: OSError | None = None
+    """Why that ended."""
 
     def __post_init__(self) -> None:
         self.rank = self.place.rank
+
+    def keep_trace(self, directory: Path, piece: bytes) -> None:
+        """Append to its trace's file: all ranks' traces may be more than the memory holds."""
+        mode = "wb" if self.trace is None else "ab"
+        self.trace = directory / f"rank-{self.rank}.json.gz.part"
+        if self.trace_error is None:
+            try:
+                with self.trace.open(mode) as file:
+                    file.write(piece)
+            except OSError as error:
+                self.trace_error = error
 
     @property
     def name(self) -> str:

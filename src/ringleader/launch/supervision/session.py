@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ringleader.agents import protocol
@@ -323,6 +324,8 @@ class Session(Generic[Rank]):
                 self.files.write(state.place.rank, stream, payload)
             self._show(state, stream, state.cutters[stream].feed(payload))
             self.flow.took(state, len(payload))
+        elif kind == protocol.BLOB and self.job.profile_dir is not None:
+            state.keep_trace(Path(self.job.profile_dir), payload)
         elif kind == protocol.BLOB:
             state.result += payload
 
