@@ -43,7 +43,7 @@ def test_goodput_of_an_elastic_job(tmp_path: Path) -> None:
     assert run.goodput == (pytest.approx(5 / 10.5),) * 2
     text = runs_text([run])
     assert (
-        "goodput 47.6%; it continued with other ranks once" in text and "it ended well after 10.5 s" in text
+        "goodput 47.6%; it continued with different ranks once" in text and "it succeeded after 10.5 s" in text
     )
     assert re.search(r"steps that were lost +2.00 s +19.0%", text)
     assert "generation 2, 2 ranks" in text and "ended by SIGKILL" in text
@@ -148,7 +148,7 @@ def test_a_run_that_nobody_ended_says_so(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.at(1.0).start()
     story.at(2.0).step(0, 0.5)
-    assert "it runs, for 2.00 s now" in summary(story.read()).headline
+    assert "running for 2.00 s" in summary(story.read()).headline
     story.record.close()
     assert "its record stops after 2.00 s" in summary(story.read()).headline
 

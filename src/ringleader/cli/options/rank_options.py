@@ -136,7 +136,11 @@ class RankOptions:
         of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables in a file.", metavar="FILE", after="x", of="scale bench cluster"
+        "Set the variables in FILE for every rank: lines of NAME=VALUE, or NAME to pass on yours; may be given "
+        "again.",
+        metavar="FILE",
+        after="x",
+        of="scale bench cluster",
     )
     timeline: str | None = option(
         "Write a Chrome trace of rank 0's operations; with {rank} in the name, of every rank's. DYNAMIC: "

@@ -82,7 +82,7 @@ def carried_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     denied = said.main in RDMA and sum(shares.get(wire, 0.0) for wire in RDMA) < 0.5
     contradictions = (f"{said.evidence}, but the counters show otherwise",) if denied else ()
     if total < LEAST_JUDGED:
-        what = f"{byte_size(total)} moved by its connections and RDMA ports are too little to be judged"
+        what = f"{byte_size(total)} moved by its connections and RDMA ports is too little to judge"
         return WireShares(
             unjudged="; ".join([what, *reasons]),
             exchanged=total,
@@ -131,13 +131,13 @@ def _parts(
         found.clear()  # a job's start and its ranks' output move so much
     if found and not tcp.is_exact and host.shared_with_others:
         found = {Wire.UNKNOWN: tcp.total}
-        reasons.append("whether for this job, no log says")
+        reasons.append("no log shows whether this was for the job")
     is_ours = main in RDMA or bool(host.verbs) or not host.shared_with_others
     for wire, nbytes in verbs.by_wire.items():
         whose = wire if is_ours else Wire.UNKNOWN
         found[whose] = found.get(whose, 0) + nbytes
     if verbs.total and not is_ours:
-        reasons.append("whether for this job, no log and no open RDMA device says")
+        reasons.append("neither a log nor an open RDMA device shows whether this was for the job")
     elif verbs.total and main is None and host.verbs:
         reasons.append(f"its processes had {names_words(host.verbs)} open")
     return found, reasons
