@@ -43,7 +43,8 @@ def test_goodput_of_an_elastic_job(tmp_path: Path) -> None:
     assert run.goodput == (pytest.approx(5 / 10.5),) * 2
     text = runs_text([run])
     assert (
-        "goodput 47.6%; it continued with different ranks once" in text and "it succeeded after 10.5 s" in text
+        "goodput 47.6%; it continued with different ranks once" in text
+        and "it succeeded after 10.5 s" in text
     )
     assert re.search(r"steps that were lost +2.00 s +19.0%", text)
     assert "generation 2, 2 ranks" in text and "ended by SIGKILL" in text

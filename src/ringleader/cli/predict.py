@@ -233,8 +233,8 @@ class PredictOptions:
         read=_called(WITHIN, "link", "within a host"),
     )
     ports: int | None = option(
-        "Network ports per host, also for --what-if. [default: 1 for a named network; otherwise as in --facts "
-        "or the GPU's usual host]",
+        "Network ports per host, also for --what-if. [default: 1 for a named network; otherwise as in "
+        "--facts or the GPU's usual host]",
         metavar="N",
         least=1,
         most=256,

@@ -169,8 +169,8 @@ class ReportOptions:
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
     format: str | None = option(
-        "Output format. Runs recorded by `run --report` can also be exported: as a Perfetto trace, Prometheus "
-        "text, OTLP JSON, or a TensorBoard or MLflow directory (-o). [default: table]",
+        "Output format. Runs recorded by `run --report` can also be exported: as a Perfetto trace, "
+        "Prometheus text, OTLP JSON, or a TensorBoard or MLflow directory (-o). [default: table]",
         choices=("table", "markdown", "html", *TEXTS, *DIRECTORIES),
         old_choices=("json",),
     )

@@ -278,7 +278,8 @@ class Job:
         metavar="DIR",
     )
     report: str | None = option(
-        "Record the run in DIR and write an HTML report there; `ringleader report --serve DIR` shows it live.",
+        "Record the run in DIR and write an HTML report there; `ringleader report --serve DIR` shows "
+        "it live.",
         metavar="DIR",
         read=_directory,
     )

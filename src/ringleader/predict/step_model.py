@@ -52,7 +52,8 @@ class Setup:
     )
     wire: str = option("Type in which gradients are sent.", default="fp32", choices=tuple(WIRE_BYTES))
     straggler: float = option(
-        "Standard deviation of a rank's step time, as a fraction of it. [default: from measured points, else 0]",
+        "Standard deviation of a rank's step time, as a fraction of it. [default: from measured points, "
+        "else 0]",
         default=0.0,
         metavar="FRACTION",
         most=1,

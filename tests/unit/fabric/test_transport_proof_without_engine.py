@@ -89,7 +89,10 @@ def test_words_of_the_comparison() -> None:
         "the ranks' TCP connections moved nothing", "mlx5_0 port 1 carried 2.93 GiB",
         "its processes had mlx5_0 open",
     )  # fmt: skip
-    assert judge({"ib": 3000}, {}).evidence[-1] == "neither a log nor an open RDMA device shows whether this was for the job"
+    assert (
+        judge({"ib": 3000}, {}).evidence[-1]
+        == "neither a log nor an open RDMA device shows whether this was for the job"
+    )
 
 
 @pytest.mark.parametrize(

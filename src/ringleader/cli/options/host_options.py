@@ -46,8 +46,8 @@ class HostOptions:
     )
     lab: bool = flag("Use the hosts of the lab on this machine.")
     lab_name: str | None = option(
-        "Use the hosts of the lab of this name. [default with --lab: RINGLEADER_LAB, else `lab`, else the only "
-        "one that exists]",
+        "Use the hosts of the lab of this name. [default with --lab: RINGLEADER_LAB, else `lab`, else the "
+        "only one that exists]",
         metavar="NAME",
     )
     on: str | None = option(

@@ -82,8 +82,8 @@ class FollowOptions:
     detach: bool = flag("Submit the job, print its name, and exit.")
     rm: bool = flag("Delete the job when it ends.")
     operator_image: str | None = option(
-        "With --on pods: image of Ringleader's operator, for init containers that wait for the workers; --spawn "
-        "exec needs it. [default: none; the launcher itself waits until the workers' names resolve]",
+        "With --on pods: image of Ringleader's operator, for init containers that wait for the workers; "
+        "--spawn exec needs it. [default: none; the launcher itself waits until the workers' names resolve]",
         metavar="IMAGE",
         of="scale pods",
     )

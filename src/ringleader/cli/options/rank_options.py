@@ -136,8 +136,8 @@ class RankOptions:
         of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables in FILE for every rank: lines of NAME=VALUE, or NAME to pass on yours; may be given "
-        "again.",
+        "Set the variables in FILE for every rank: lines of NAME=VALUE, or NAME to pass on yours; may be "
+        "given again.",
         metavar="FILE",
         after="x",
         of="scale bench cluster",

@@ -96,7 +96,8 @@ class ScaleOptions:
     pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; with Slurm, per node."})
     follow: FollowOptions = group(FollowOptions, of="scale")
     slurm: BatchOptions = group(
-        BatchOptions, changed={"nodes": "Number of nodes: those of the largest size. Required with --on slurm."}
+        BatchOptions,
+        changed={"nodes": "Number of nodes: those of the largest size. Required with --on slurm."},
     )
 
 
