@@ -100,8 +100,8 @@ def test_what_is_said_of_a_run(tmp_path: Path) -> None:
     run = trained(tmp_path / "a", slow=1.6)
     said = summary(run)
     assert said.headline == (
-        "python train.py on 2 ranks: 256.0 samples/s, 253 ms a step (p99 398 ms); goodput 95.0%; it ended "
-        "well after 40.0 s."
+        "python train.py on 2 ranks: 256.0 samples/s, 253 ms a step (p99 398 ms); goodput 95.0%; it "
+        "succeeded after 40.0 s."
     )
     assert run.name == "a" and quantile(run.times, 0.5) == pytest.approx(0.25, rel=0.05)
     text = runs_text([run])
@@ -151,7 +151,7 @@ def test_a_run_that_nobody_ended_says_so(tmp_path: Path) -> None:
     story.at(2.0).step(0, 0.5)
     assert "running for 2.00 s" in summary(story.read()).headline
     story.record.close()
-    assert "its record stops after 2.00 s" in summary(story.read()).headline
+    assert "the record stops after 2.00 s" in summary(story.read()).headline
 
 
 def test_series_have_the_rate_and_the_bytes_of_each_second(tmp_path: Path) -> None:

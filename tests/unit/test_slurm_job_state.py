@@ -84,7 +84,7 @@ def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
     ("reason", "words"),
     [
         ("Resources", "not enough nodes are free"),
-        ("Priority", "jobs of higher priority go first"),
+        ("Priority", "jobs with higher priority are ahead"),
         ("BeginTime", "may not begin yet; one that was queued again waits about two minutes"),
         ("PartitionTimeLimit", "asks for more time than the partition main allows: lower --time"),
         ("JobHeldUser", "is held: scontrol release 7"),

@@ -125,7 +125,8 @@ ringleader = LazyGroup(
       ringleader run -H node1:4,node2:4 --require rdma python train.py
     """,
     epilog="""Exit codes: 0 success; 1 a comparison failed or results are wrong; 2 wrong request; 3 refused by
-    the machine or the cluster; 124 time limit; 128+n ended by signal n; else the code of the rank that failed.
+    the machine or the cluster; 124 time limit; 128+n ended by signal n; else the code of
+    the rank that failed.
 
     Documentation: docs/README.md in the source repository.
     """,

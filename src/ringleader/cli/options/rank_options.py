@@ -136,8 +136,7 @@ class RankOptions:
         of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables in FILE for every rank: lines of NAME=VALUE, or NAME to pass on yours; may be "
-        "given again.",
+        "Set variables from a file: NAME[=VALUE] per line.",
         metavar="FILE",
         after="x",
         of="scale bench cluster",
