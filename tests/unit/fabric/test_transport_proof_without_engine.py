@@ -98,7 +98,7 @@ def test_words_of_the_comparison() -> None:
 @pytest.mark.parametrize(
     ("moved", "connections", "keywords", "words"),
     [
-        ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports are too little"),
+        ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports is too little"),
         ({"eth0": 3}, {}, {}, "the ranks' TCP connections moved nothing"),
         (None, None, {}, "could not be read (nothing was reported of them)"),
         ({"eth0": 3, "ib": 0}, {}, {"nccl_log": NET_IB, "gpus": 1}, "too little"),
