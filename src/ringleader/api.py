@@ -58,7 +58,7 @@ class Printer:
         """Silent: a program that calls us has its own way to show progress."""
 
     def warning(self, text: str) -> None:
-        """Print a warning on standard error."""
+        """Print a warning to standard error."""
         self._lines.finish()
         self._outlets.stderr.put(f"ringleader: {text}\n".encode(errors="replace"))
 

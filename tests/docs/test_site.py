@@ -147,9 +147,11 @@ def test_the_tutorial_for_8_gpus_works_without_gpus(tmp_path: Path) -> None:
     shown = commands(GPU_PAGE)
     assert [command[1] for command in shown] == ["doctor", "run", "scale", "bench"]
     less = {"scale": ["--repeats", "1", "--oversubscribe"], "bench": ["allreduce", "-e", "64K"]}
+    on_gpus = ("--memory", "cuda", "--against", "nccl")
+    assert shown[-1][-4:] == [*on_gpus]
     for command in shown:
         words = [command[1], *less.get(command[1], [])]
-        words += [word for word in command[2:] if word not in words]
+        words += [word for word in command[2:] if word not in (*words, *on_gpus)]
         done = run_tutorial(words, tmp_path, CUDA_VISIBLE_DEVICES="0,1,2,3,4,5,6,7")
         assert done.returncode in ((0, 3) if words[0] == "doctor" else (0,)), f"{words}\n{done.stderr}"
         if words[0] == "run":

@@ -55,7 +55,7 @@ def test_a_sleeping_rank_and_a_slow_loader_are_told_apart(workplace):
     assert found["straggler"] == {"rank": 1, "part": "idle"}
     assert second["was_last"] > first["was_last"]
     assert [one["kind"] for one in found["collectives"]] == ["all_reduce"]
-    assert "rank 1 came last to " in err and "traces are in " in err
+    assert "rank 1 was the last to enter " in err and "traces are in " in err
     assert sorted(path.name for path in (workplace.tmp / "traces").iterdir()) == [
         "rank-0.json.gz", "rank-1.json.gz",
     ]  # fmt: skip

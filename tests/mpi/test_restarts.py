@@ -72,10 +72,10 @@ def test_a_recorded_run_knows_which_steps_were_made_again(workplace, python, tmp
     assert b"s3cr3t" not in (kept / "record.jsonl").read_bytes()
     interfaces = {name for one in run.samples for name in one.interfaces}
     assert "lo" in interfaces
-    assert f"the page of the run: {kept / 'index.html'}".encode() in done.stderr
+    assert f"report written to {kept / 'index.html'}".encode() in done.stderr
     assert "To measure this again" in (kept / "index.html").read_text()
     again = workplace.run(*words, "--report", str(kept), python, "-c", TRAINS)
-    assert again.returncode == 2 and b"--report: " in again.stderr and b"is there already" in again.stderr
+    assert again.returncode == 2 and b"--report: " in again.stderr and b"already exists" in again.stderr
 
 
 def counts(shown, rank):

@@ -31,11 +31,11 @@ def contents(directory: Path) -> dict[str, bytes]:
         ),
         ("scale --no-allocation --grid 1x1,2x1 true", "2x1 needs 2 hosts"),
         ("scale --no-allocation --grid 1x4096 true", "1x4096 needs 4096 cores"),
-        ("scale --no-allocation --grid 1x1 --name mine true", "a run of this name is there already"),
+        ("scale --no-allocation --grid 1x1 --name mine true", "a run of this name already exists"),
         ("report bad.json none", "bad.json:1:2: is not JSON|none: there is no stored run here"),
         ("report", "no stored run given"),
         ("report one -o no/such/file", "-o: there is no directory no/such"),
-        ("report one -o bad.json", "bad.json is there already|--replace"),
+        ("report one -o bad.json", "bad.json already exists|--replace"),
         (
             "report a b --against c --fail-below x --port y --replace",
             "--against: compares one RUN; 2 given|--fail-below: 'x' is not a number above 0"

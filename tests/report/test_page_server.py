@@ -133,12 +133,12 @@ def test_the_page_of_a_running_job_rests_and_follows_its_end(tmp_path: Path) -> 
     story.at(2.0).step(0, 0.5)
     client = Client([tmp_path / "a"])
     try:
-        assert "it runs, for 2.00 s now" in client.ask("/")[1]
+        assert "running for 2.00 s" in client.ask("/")[1]
         version = client.ask("/?version")[1]
         story.at(3.0).step(0, 0.5)
         assert client.ask("/?version")[1] == version, "it stays for ten times what making it took"
         story.end(4.0)
-        assert client.ask("/?version")[1] != version and "ended well after 4.00 s" in client.ask("/")[1]
+        assert client.ask("/?version")[1] != version and "succeeded after 4.00 s" in client.ask("/")[1]
     finally:
         client.close()
 

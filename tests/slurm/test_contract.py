@@ -141,7 +141,7 @@ def test_a_job_waits_for_nodes_and_for_one_that_is_drained(place: Place) -> None
     assert progress(job).text == "running on 2 nodes: n[1-2]"
     second = submit(place, ["true"], BatchOptions(nodes="2", time="2", sbatch_arg=("--exclusive",)))
     waiting = until(place, second, lambda job: job.reason == "Resources")
-    assert "waits for nodes to become free" in progress(waiting).text
+    assert "not enough nodes are free" in progress(waiting).text
     place.run("scontrol", "update", "NodeName=n2", "State=DRAIN", "Reason=bad cable")
     asyncio.run(slurm(place).cancel(first))
     job = until(place, second, lambda job: "DOWN, DRAINED" in job.reason or "ReqNodeNotAvail" in job.reason)

@@ -54,8 +54,8 @@ collective, all ranks      count    time    exposed    waiting    overlapped
 -----------------------  -------  ------  ---------  ---------  ------------
 all_reduce                     4  144 ms    44.0 ms    60.0 ms       40.0 ms
 
-• rank 1 came last to 2 of 2 collectives; the others waited 30.0 ms in each step for it
-• it waits for its data loader 40.0 ms longer than the median of the others
+• rank 1 was the last to enter 2 of 2 collectives; the others waited 30.0 ms per step for it
+• it spends 40.0 ms more waiting for its data loader than the median of the others
 """
 
 

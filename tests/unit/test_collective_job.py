@@ -256,7 +256,7 @@ def test_a_file_of_nccl_tests_is_printed_and_kept(
     assert len(list(tmp_path.glob("runs/allreduce-*/run.json"))) == 1
     run = run_file.read_any(tmp_path / "x")
     assert isinstance(run, CollectiveRun) and dataclasses.astuple(run.series[0].results[0])[0] == 1048576
-    assert "is there already" in refused(capsys, *words[1:])
+    assert "already exists" in refused(capsys, *words[1:])
     assert "nothing is measured" in refused(capsys, *words[1:], "--against", "mpi")
     with pytest.raises(SystemExit) as left:
         main([*words, "--replace", "--json-file", "/dev/full"])

@@ -185,7 +185,7 @@ def test_a_record_that_is_none_of_ours_is_refused(tmp_path: Path, text: str, sai
 
 def test_a_directory_that_has_a_record_keeps_it(tmp_path: Path) -> None:
     Story(tmp_path / "new" / "one").record.close()
-    with pytest.raises(RequestError, match="is there already"):
+    with pytest.raises(RequestError, match="already exists"):
         JobRecord(str(tmp_path / "new" / "one"), warn=print)
 
 

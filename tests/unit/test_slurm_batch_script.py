@@ -311,7 +311,7 @@ def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("run --on slurm -H n1:2 -- python a.py", "--hosts: means nothing with --on slurm"),
+        ("run --on slurm -H n1:2 -- python a.py", "--hosts: cannot be used with --on slurm"),
         ("run --on slurm --image x -- python a.py", "--image: is for jobs on Kubernetes"),
         ("run --partition p -- python a.py", "--partition: is for jobs in Slurm"),
         (
@@ -331,7 +331,7 @@ def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> N
         ("run --on slurm", "COMMAND: nothing to run"),
         ("scale --on slurm -- python a.py", "--nodes: is needed: sizes are made of nodes"),
         ("scale --on slurm --nodes 2 --grid 4x1 -- python a.py", "--grid: 4x1 needs 4 hosts"),
-        ("scale --on slurm --nodes 2 --lab -- python a.py", "--lab: means nothing with --on slurm"),
+        ("scale --on slurm --nodes 2 --lab -- python a.py", "--lab: cannot be used with --on slurm"),
         ("slurm logs x", "JOB: 'x' is not the number of a job"),
         ("slurm cancel 1 1;2", "JOB: '1;2' is not the number of a job"),
     ],

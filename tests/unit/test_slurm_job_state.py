@@ -91,8 +91,8 @@ def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("Resources", "waits for nodes to become free"),
-        ("Priority", "jobs of higher priority go first"),
+        ("Resources", "not enough nodes are free"),
+        ("Priority", "jobs with higher priority are ahead"),
         ("BeginTime", "may not begin yet; one that was queued again waits about two minutes"),
         ("PartitionTimeLimit", "asks for more time than the partition main allows: lower --time"),
         ("JobHeldUser", "is held: scontrol release 7"),
@@ -110,7 +110,7 @@ def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
             "a node that it needs is down, drained or reserved: sinfo -R says why",
         ),
         ("SomethingNew", "Slurm says: SomethingNew"),
-        ("None", "Slurm has not looked at it yet"),
+        ("None", "Slurm has not considered it yet"),
     ],
 )
 def test_reasons_in_plain_words(reason: str, words: str) -> None:

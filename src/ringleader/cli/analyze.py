@@ -32,10 +32,10 @@ LARGEST = 8 << 30
 FORMAT = 1
 """Of the JSON; grows when a reader must change."""
 WORDS = {
-    "compute": "computes",
-    "copies": "copies memory of the GPU",
-    "input": "waits for its data loader",
-    "idle": "does nothing that PyTorch knows of (Python, sleeping, other libraries)",
+    "compute": "computing",
+    "copies": "copying GPU memory",
+    "input": "waiting for its data loader",
+    "idle": "outside PyTorch (Python, sleeping, other libraries)",
 }
 """Part → what a rank does then."""
 
@@ -52,9 +52,10 @@ class AnalyzeOptions:
 @Command.of(
     "analyze",
     AnalyzeOptions,
-    help="Show where training steps went, by the traces of all ranks: compute, exposed and overlapped "
-    "communication, waiting for the slowest rank, input, idle. Traces are those of `run --profile` or of "
-    "torch.profiler (`export_chrome_trace`, `tensorboard_trace_handler`), `.json` or `.json.gz`.",
+    help="Show where the time in training steps went, from the traces of all ranks: compute, exposed and "
+    "overlapped communication, waiting for the slowest rank, input, idle. Traces are those of "
+    "`run --profile` or of torch.profiler (`export_chrome_trace`, `tensorboard_trace_handler`), "
+    "`.json` or `.json.gz`.",
     no_args_is_help=True,
 )
 def command(options: AnalyzeOptions) -> int:
@@ -180,7 +181,7 @@ def _sentences(found: Split) -> list[str]:
         return []
     part, more = found.why(worst)
     steps = len(found.steps) or 1
-    last = f"rank {worst.rank} came last to {worst.was_last} of {found.matched} collectives"
-    lost = f"the others waited {seconds(worst.caused / steps)}{' in each step' if found.steps else ''} for it"
-    why = f"it {WORDS[part]} {seconds(more / steps)} longer than the median of the others"
+    last = f"rank {worst.rank} was the last to enter {worst.was_last} of {found.matched} collectives"
+    lost = f"the others waited {seconds(worst.caused / steps)}{' per step' if found.steps else ''} for it"
+    why = f"it spends {seconds(more / steps)} more {WORDS[part]} than the median of the others"
     return [f"{last}; {lost}", why if more > 0 else "its own work does not explain that: it waited itself"]

@@ -182,7 +182,7 @@ _SLURM = "slurm.job_commands"
 slurm = LazyGroup(
     "slurm",
     table={
-        "status": (f"{_SLURM}:status_command", "Show your jobs in Slurm, and why one waits."),
+        "status": (f"{_SLURM}:status_command", "Show your Slurm jobs and why they are waiting."),
         "logs": (f"{_SLURM}:logs_command", "Show the output of a job."),
         "cancel": (f"{_SLURM}:cancel_command", "Cancel jobs."),
     },

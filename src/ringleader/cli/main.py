@@ -90,8 +90,8 @@ COMMANDS: Table = {
     "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
     "bench": ("command_groups:bench", "Measure links, collectives and training steps."),
     "report": ("report", "Show, compare and serve stored runs."),
-    "analyze": ("analyze", "Show where training steps went, by PyTorch's traces."),
-    "predict": ("predict", "Predict efficiency with more ranks or another network."),
+    "analyze": ("analyze", "Show where step time went, from PyTorch profiler traces."),
+    "predict": ("predict", "Predict step time, rate and efficiency of other sizes or networks."),
     "doctor": ("doctor.command", "Check hosts or an image, and explain what to fix."),
     "config": ("config", "Show which defaults are set, and where."),
     "image": ("command_groups:image", "Build container images from recipes."),
@@ -124,8 +124,9 @@ ringleader = LazyGroup(
     \b
       ringleader run -H node1:4,node2:4 --require rdma python train.py
     """,
-    epilog="""Exit codes: 0 success; a failed rank's code (128+n for a signal); 2 wrong request; 3 refused by
-    the machine or the cluster.
+    epilog="""Exit codes: 0 success; 1 a comparison failed or results are wrong; 2 wrong request; 3 refused by
+    the machine or the cluster; 124 time limit; 128+n ended by signal n; else the code of
+    the rank that failed.
 
     Documentation: docs/README.md in the source repository.
     """,

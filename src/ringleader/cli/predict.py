@@ -198,7 +198,9 @@ class PredictOptions:
         read=_called(tuple(gpus()), "GPU", "GPUs"),
     )
     facts: str | None = option(
-        "GPUs, hosts and ports of ringleader doctor --facts > FILE.", metavar="FILE", after="gpu"
+        "Read the GPUs, their number per host and the ports from FILE (ringleader doctor --facts > FILE).",
+        metavar="FILE",
+        after="gpu",
     )
     rate: float | None = option(
         "Samples per second of one rank. [default: for a transformer, from its shape and the GPU]",
@@ -231,8 +233,8 @@ class PredictOptions:
         read=_called(WITHIN, "link", "within a host"),
     )
     ports: int | None = option(
-        "Network ports per host, also of --what-if. [default: 1 of a named network, else as in the GPU's "
-        "usual host or --facts]",
+        "Network ports per host, also for --what-if. [default: 1 for a named network; otherwise as in "
+        "--facts or the GPU's usual host]",
         metavar="N",
         least=1,
         most=256,
@@ -251,13 +253,18 @@ class PredictOptions:
     )
     setup: Mapping[str, Any] = group(Setup, given=True)
     commit: float | None = option(
-        "What failures cost: seconds of a checkpoint, or of an elastic commit.", metavar="SECONDS", **_LONG
+        "Also predict what failures cost; SECONDS: time of one checkpoint or elastic commit.",
+        metavar="SECONDS",
+        **_LONG,
     )
     recovery: float = option(
         "Seconds from a failure until training continues.", default=0.0, metavar="SECONDS", **_LONG
     )
     commit_every: float = option(
-        "Seconds of training between commits. 0: the best.", default=0.0, metavar="SECONDS", **_LONG
+        "Seconds of training between commits. [default: the interval that loses the least time]",
+        default=0.0,
+        metavar="SECONDS",
+        **_LONG,
     )
     mtbf: float = option(
         "Mean hours between failures of one GPU. [default: that of the 16,384 H100 that trained Llama 3]",

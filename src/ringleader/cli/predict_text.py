@@ -96,7 +96,7 @@ def _notes(found: Forecast) -> list[str]:
         group = plural(reference.ranks, "rank")
         words = f"{group}, the smallest group that fits"
         if not reference.fits:
-            words = f"{group} with the memory that it would need: no number of ranks fits"
+            words = f"{group} with enough memory, because no number of ranks fits"
         if reference.ranks > 1 or not reference.fits:
             notes.append(f"Speed-up and efficiency are relative to {words}.")
     if "(assumed)" in found.setup.network.name or "(assumed)" in found.setup.network.between.name:

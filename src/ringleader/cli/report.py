@@ -169,8 +169,8 @@ class ReportOptions:
 
     runs: tuple[str, ...] = argument("[RUN…|DIR]", default=())
     format: str | None = option(
-        "How to print it. Of a run recorded by `run --report` also for other programs: a trace for Perfetto, "
-        "Prometheus' text, OTLP in JSON, or a directory (-o) of TensorBoard or MLflow. [default: table]",
+        "Output format. Runs recorded by `run --report` can also be exported: as a Perfetto trace, "
+        "Prometheus text, OTLP JSON, or a TensorBoard or MLflow directory (-o). [default: table]",
         choices=("table", "markdown", "html", *TEXTS, *DIRECTORIES),
         old_choices=("json",),
     )
@@ -208,7 +208,7 @@ class ReportOptions:
     ReportOptions,
     help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report`, and the history of an "
     "elastic job (`run --json-file`). Two runs of one kind are compared, the second with the first; three or "
-    "more have a trend.",
+    "more are shown as a trend.",
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""
@@ -338,4 +338,4 @@ def _check_free(path: str) -> None:
         return
     if is_file and Path(path).stat().st_size:
         hint = "name another, or add --replace to write over it"
-        raise RequestError(f"{path} is there already", where="-o", hint=hint)
+        raise RequestError(f"{path} already exists", where="-o", hint=hint)

@@ -79,7 +79,7 @@ def too_little(nbytes: int, whom: str) -> str:
     """Return why so few bytes are not judged; ``whom``: ``with other hosts``."""
     if nbytes == 0:
         return f"it exchanged nothing {whom}"
-    return f"it exchanged {byte_size(nbytes)} {whom}, which is too little to be judged"
+    return f"it exchanged {byte_size(nbytes)} {whom}, which is too little to judge"
 
 
 def names_words(names: Sequence[str]) -> str:

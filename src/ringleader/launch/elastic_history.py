@@ -59,10 +59,10 @@ def line_of(event: Event) -> str:
     if event.kind == "rank_failed":
         return f"{event.who} {event.why}"
     words = {
-        "host_added": "is on offer and is looked at",
+        "host_added": "was discovered; probing it",
         "host_lost": "was lost",
         "host_refused": "cannot take part; the job continues without it",
-        "host_leaving": "is left at the next commit",
+        "host_leaving": "leaves at the next commit",
         "slot_left_out": "is left out",
         "waiting": "are missing",
     }.get(event.kind, "failed")

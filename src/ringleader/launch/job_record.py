@@ -168,7 +168,7 @@ class JobRecord:
             with contextlib.suppress(OSError):  # where the file system has locks, readers see that it runs
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileExistsError:
-            what, hint = f"{self.path} is there already", "name another directory"
+            what, hint = f"{self.path} already exists", "name another directory"
             raise RequestError(what, where="--report", hint=hint) from None
         except OSError as error:
             what = f"{self.path} cannot be written: {error.strerror or error}"
@@ -196,7 +196,7 @@ class JobRecord:
         self._lost += 1
         if self._lost == 1:
             what = f"{self.path} cannot be written: {why}; the job continues"
-            self._warn(f"{what}, and what happens now is missing in its page")
+            self._warn(f"{what}, and later events will be missing from the report")
         return 0
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ LOOPBACK_6 = "1".zfill(32)
 MOST_TOLD = 4
 """Hosts whose failure is reported; of a hundred hosts the others fail alike."""
 NOTHING_TOLD = (
-    "no agent reported what its host moved: the job has one rank, or no agent came to its end"
+    "no agent reported what its host moved: the job has one rank, or no agent ran to completion"
     "\n    give the job several ranks, or leave --require out"
 )
 
@@ -321,7 +321,7 @@ def _missing(first: int, gathered: Sequence[Mapping[str, Any] | None]) -> str:
     """Say why a host's counters may not be here: they are its first rank's agent's to read."""
     words = gathered[first]
     if words is None:
-        return f"the agent of rank {first} reported nothing: it, or its host, was ended"
+        return f"the agent of rank {first} reported nothing: it or its host was terminated"
     return str(words.get("missing", ""))
 
 

@@ -57,7 +57,7 @@ class ElasticOptions:
     discovery_seconds: float | None = None
     """Between two looks at the hosts; ``None``: as often as befits where they come from."""
     slots: int | None = option(
-        "Slots of hosts for which COMMAND or the hostfile gives none. [default: their cores]",
+        "Slots of hosts for which COMMAND or the hostfile gives none. [default: one per GPU, else per core]",
         "--slots-per-host",
         old=("--slots",),
         **_COUNT,

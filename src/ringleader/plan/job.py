@@ -138,7 +138,7 @@ def _directory(text: str) -> str:
 def _steps(text: str) -> str:
     match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text.strip())
     if match is None:
-        raise WrongValueError(f"{text[:80]!r} names no steps", "write FIRST:LAST, such as 20:40")
+        raise WrongValueError(f"{text[:80]!r} is not a range of steps", "write FIRST:LAST, such as 20:40")
     first, last = int(match[1]), int(match[2])
     if first < 2:
         what = f"step {first} cannot be recorded: its beginning is unknown"
@@ -246,8 +246,8 @@ class Job:
         of="scale",
     )
     transport_settings: bool = flag(
-        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI); --dry-run "
-        "shows them.",
+        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI); "
+        "`ringleader run --dry-run` prints them.",
         "--no-settings",
         default=True,
         negated=True,
@@ -262,7 +262,8 @@ class Job:
         of="scale cluster",
     )
     recycled_results: int | None = option(
-        "Results of each size, from 256 KiB on, whose memory a rank keeps and uses again; 0: none. [default: "
+        "Reuse the memory of up to N discarded results per tensor size (256 KiB and more) instead of "
+        "allocating anew; 0 turns it off. [default: "
         f"RINGLEADER_RECYCLED_RESULTS, else {RECYCLED_RESULTS}]",
         metavar="N",
         least=0,
@@ -277,8 +278,8 @@ class Job:
         metavar="DIR",
     )
     report: str | None = option(
-        "Record the run in DIR while it runs, and make a page of it there; `ringleader report --serve DIR` "
-        "shows it meanwhile.",
+        "Record the run in DIR and write an HTML report there; `ringleader report --serve DIR` shows "
+        "it live.",
         metavar="DIR",
         read=_directory,
     )
@@ -419,9 +420,9 @@ def _faults_of_the_profile(job: Job, known: Collection[str]) -> Iterator[Fault]:
     """Yield what is wrong with ``--profile``; ``known``: what has faults already."""
     if job.profile is None and job.profile_dir is not None and "--profile" not in known:
         hint = "add --profile 20:40, or leave it out"
-        yield Fault(where="--profile-dir", what="counts with --profile only", hint=hint)
+        yield Fault(where="--profile-dir", what="requires --profile", hint=hint)
     if job.profile is not None and job.elastic is not None:
-        what = "is for jobs whose ranks stay; those of an elastic job come and go"
+        what = "does not support elastic jobs, whose ranks change"
         hint = "leave it out, or leave out what makes the job elastic (--min-np, …)"
         yield Fault(where="--profile", what=what, hint=hint)
 

@@ -426,5 +426,5 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
     before, after = 100 * now.efficiency, 100 * best.prediction.efficiency
     if setup.batch:
         more = 100 * (best.prediction.rate / now.rate - 1)
-        return f"{text} Most would help {best.change}: {more:+.1f}% of the rate."
-    return f"{text} Most would help {best.change}: {before:.1f}% → {after:.1f}%."
+        return f"{text} Biggest gain: {best.change} ({more:+.1f}% of the rate)."
+    return f"{text} Biggest gain: {best.change} ({before:.1f}% → {after:.1f}%)."

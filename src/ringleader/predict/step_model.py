@@ -52,9 +52,10 @@ class Setup:
     )
     wire: str = option("Type in which gradients are sent.", default="fp32", choices=tuple(WIRE_BYTES))
     straggler: float = option(
-        "Standard deviation of a rank's step, in parts of it. Default: as measured points show, else 0.",
+        "Standard deviation of a rank's step time, as a fraction of it. [default: from measured points, "
+        "else 0]",
         default=0.0,
-        metavar="PART",
+        metavar="FRACTION",
         most=1,
         **_FROM_ZERO,
     )
@@ -81,14 +82,14 @@ class Setup:
         after="algorithm",
         **_FROM_ZERO,
     )
-    servers_apart: bool = flag("Parameter servers have hosts of their own.", after="servers")
+    servers_apart: bool = flag("Run parameter servers on separate hosts.", after="servers")
     strategy: str = option("How state is divided among ranks.", default="ddp", choices=STRATEGIES)
     shard_ranks: int = option(
         "Ranks that share one copy of the state (HSDP). Default: all.", default=0, most=MOST_RANKS, **_SOME
     )
     tensor: int = option("Ranks that share each layer.", default=1, least=1, most=1024, **_COUNT)
     pipeline: int = option("Stages of layers.", default=1, least=1, most=1024, **_COUNT)
-    recompute: bool = flag("Activations are computed again in backward (checkpointing).")
+    recompute: bool = flag("Recompute activations in the backward pass (checkpointing).")
     contention: float = 0.0
     """κ: seconds that computing loses by hiding what would take a second over the link within a host."""
     batch: float = 0.0

@@ -38,7 +38,7 @@ PARTS = {
         "steps that may be lost",
         "of earlier starts: no step numbers, so what was made again is unknown",
     ),
-    "again": ("steps that were lost", "made again, as no checkpoint or commit had them"),
+    "again": ("steps that were lost", "repeated, because no checkpoint or commit included them"),
     "pause": ("pauses", "beside the steps: evaluation, checkpoints, hangs"),
     "between": ("without training", "from a failure or a change of hosts to the next step"),
     "end": ("end", "after the last step"),
@@ -223,12 +223,12 @@ def _headline(run: JobRun) -> str:
     if again := _resets(run.events):
         lost = seconds(sum(event.seconds for event in again))
         often = "once" if len(again) == 1 else f"{len(again)} times"
-        text += f"; it continued with other ranks {often}, and did not train for {lost} meanwhile"
+        text += f"; it continued with different ranks {often}, losing {lost} of training time"
     if run.is_running:
-        return f"{text}; it runs, for {seconds(run.seconds)} now."
+        return f"{text}; running for {seconds(run.seconds)}."
     if run.ended is None:
-        return f"{text}; its record stops after {seconds(run.seconds)}, as its launcher was killed."
-    how = "ended well" if not run.ended.exit_code else f"failed with exit code {run.ended.exit_code}"
+        return f"{text}; the record stops after {seconds(run.seconds)}: the launcher was killed."
+    how = "succeeded" if not run.ended.exit_code else f"failed with exit code {run.ended.exit_code}"
     return f"{text}; it {how} after {seconds(run.seconds)}."
 
 

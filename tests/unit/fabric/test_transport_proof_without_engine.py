@@ -95,13 +95,16 @@ def test_words_of_the_comparison() -> None:
         "this user's TCP connections moved nothing", "mlx5_0 port 1 carried 2.93 GiB",
         "its processes had mlx5_0 open",
     )  # fmt: skip
-    assert judge({"ib": 3000}, {}).evidence[-1] == "whether for this job, no log and no open RDMA device says"
+    assert (
+        judge({"ib": 3000}, {}).evidence[-1]
+        == "neither a log nor an open RDMA device shows whether this was for the job"
+    )
 
 
 @pytest.mark.parametrize(
     ("moved", "connections", "keywords", "words"),
     [
-        ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports are too little"),
+        ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports is too little"),
         ({"eth0": 3}, {}, {}, "this user's TCP connections moved nothing"),
         (None, None, {}, "could not be read (nothing was reported of them)"),
         ({"eth0": 3, "ib": 0}, {}, {"nccl_log": NET_IB, "gpus": 1}, "too little"),

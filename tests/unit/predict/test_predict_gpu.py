@@ -167,7 +167,7 @@ def test_what_no_number_of_ranks_can_hold_has_a_reference_that_is_named_as_such(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call("--model", "llama-3-8b", "--gpu", "h100", "--ranks", "8")
-    expected = "relative to 1 rank with the memory that it would need: no number of ranks fits."
+    expected = "relative to 1 rank with enough memory, because no number of ranks fits."
     assert expected in capsys.readouterr().out
 
 

@@ -107,7 +107,7 @@ def test_the_size_that_falls_under_a_bound_is_the_first() -> None:
 @pytest.mark.parametrize(
     ("profile", "ranks", "change", "words"),
     [
-        (VGG, 64, {}, ("gradients that travel", "Most would help 25gbe-tcp")),
+        (VGG, 64, {}, ("gradients that travel", "Biggest gain: 25gbe-tcp")),
         (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "backward passes")),
         (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("nothing takes", "None of the changes")),
     ],

@@ -1,4 +1,4 @@
-"""Runs in every Python of a rank before the script: SIGQUIT writes all threads' stacks on standard error, a
+"""Runs in every Python of a rank before the script: SIGQUIT writes all threads' stacks to standard error, a
 signal of the agent's writes them where it reads them, and the end of a script by an exception is reported at
 once. With ``--as-horovod`` the name ``horovod`` stands for ``ringleader``. What the script does with a
 framework is watched by ``script_watch``.

@@ -51,7 +51,7 @@ def make_directory(output: str, name: str, *, replace: bool) -> Path:
     directory = Path(output) / name
     if not replace and is_taken(directory):
         raise RequestError(
-            "a run of this name is there already",
+            "a run of this name already exists",
             where=str(directory),
             hint="give another --name, or add --replace to write over it",
         )

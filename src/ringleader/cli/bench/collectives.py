@@ -90,7 +90,9 @@ class CollectiveOptions:
     from_file: str | None = option(
         "Do not measure: store results that nccl-tests printed or wrote with -J (-: stdin).", metavar="FILE"
     )
-    shared: BenchOptions = group(BenchOptions)
+    shared: BenchOptions = group(
+        BenchOptions, changed={"np": "Number of ranks. [default: one per slot of the hosts; 2 without hosts]"}
+    )
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -212,7 +214,8 @@ HELP = """{what}
   ringleader bench {name} -H h1:2,h2:2 -b 8 -e 1G -f 2 --against mpi,gloo
   ringleader bench {name} --from-file nccl-tests.txt
 
-Columns, factors and options are those of nccl-tests; 1 GB is 10^9 bytes.
+Columns and factors are those of nccl-tests, and so are options, except that its -n is --iters and its -o
+is --redop. 1 GB is 10^9 bytes.
 """
 WHAT = {
     "allreduce": "Measure allreduce: every rank gets the reduction of all ranks' arrays.",

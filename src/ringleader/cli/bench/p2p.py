@@ -102,7 +102,7 @@ class PairOptions:
         read=read_ranks,
     )
     per_host: int | None = option(
-        "Ranks per host. [default: 1; 2 on a single host]",
+        "Ranks per host, in place of -n. [default: 1; 2 on a single host; with --ranks, one per slot]",
         metavar="N",
         least=1,
         most=MOST_RANKS,
@@ -120,7 +120,9 @@ class PairOptions:
     from_file: str | None = option(
         "Do not measure: store results that such programs printed (-: stdin).", metavar="FILE"
     )
-    shared: BenchOptions = group(BenchOptions)
+    shared: BenchOptions = group(
+        BenchOptions, changed={"np": "Number of ranks, in place of --per-host. [default: as --per-host says]"}
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

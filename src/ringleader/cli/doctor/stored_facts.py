@@ -37,7 +37,7 @@ def check_new(path: str, *, force: bool) -> None:
     """Raise RequestError where a profile cannot be written, or a file would be lost."""
     faults = unwritable(WRITE, path)
     if not faults and path != "-" and Path(path).exists() and not force:
-        what = f"{path} is there already"
+        what = f"{path} already exists"
         faults = [Fault(where=WRITE, what=what, hint="name another, or add --replace to write over it")]
     refuse(faults)
 

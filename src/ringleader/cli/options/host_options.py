@@ -46,7 +46,9 @@ class HostOptions:
     )
     lab: bool = flag("Use the hosts of the lab on this machine.")
     lab_name: str | None = option(
-        "Use the hosts of the lab of this name. [default: RINGLEADER_LAB]", metavar="NAME"
+        "Use the hosts of the lab of this name. [default with --lab: RINGLEADER_LAB, else `lab`, else the "
+        "only one that exists]",
+        metavar="NAME",
     )
     on: str | None = option(
         "Where to run. [default: follows from other options]",

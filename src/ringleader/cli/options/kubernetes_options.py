@@ -82,8 +82,8 @@ class FollowOptions:
     detach: bool = flag("Submit the job, print its name, and exit.")
     rm: bool = flag("Delete the job when it ends.")
     operator_image: str | None = option(
-        "With --on pods: Ringleader's image, which waits for the workers; --spawn exec needs it. "
-        "[default: none; the launcher waits until the workers' names resolve]",
+        "With --on pods: image of Ringleader's operator, for init containers that wait for the workers; "
+        "--spawn exec needs it. [default: none; the launcher itself waits until the workers' names resolve]",
         metavar="IMAGE",
         of="scale pods",
     )
@@ -136,7 +136,7 @@ def _misplaced_elsewhere(on: str | None, own: Collection[str]) -> Iterator[Fault
     """Yield what is wrong with options in Slurm or on hosts."""
     leave, of_cluster = "leave it out", "is for jobs on Kubernetes"
     if on == "slurm":
-        what, hint = "means nothing with --on slurm", f"{leave}: --nodes, -n and --gpus say what is needed"
+        what, hint = "cannot be used with --on slurm", "use --nodes, -n and --gpus instead"
         yield from misplaced(lambda name: name in _NAMES_HOSTS, what, hint)
         hint = f"{leave}; --sbatch-arg passes an option to sbatch"
         yield from misplaced(lambda name: name in _OWN - OF_SLURM - {*own}, of_cluster, hint)

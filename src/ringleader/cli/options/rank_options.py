@@ -136,7 +136,10 @@ class RankOptions:
         of="scale bench cluster",
     )
     env_file: tuple[str, ...] = many(
-        "Set the variables in a file.", metavar="FILE", after="x", of="scale bench cluster"
+        "Set variables from a file: NAME[=VALUE] per line.",
+        metavar="FILE",
+        after="x",
+        of="scale bench cluster",
     )
     timeline: str | None = option(
         "Write a Chrome trace of rank 0's operations; with {rank} in the name, of every rank's. DYNAMIC: "

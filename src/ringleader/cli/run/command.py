@@ -138,8 +138,8 @@ def _end(end: RankEnd) -> dict[str, Any]:
 
 
 _IN_SLURM_TOO = {
-    "gpus": "GPUs per worker; in Slurm, of each node.",
-    "job_name": "Name of the job. [default: that of COMMAND, on Kubernetes with five random letters]",
+    "gpus": "GPUs per worker; with Slurm, per node.",
+    "job_name": "Name of the job. [default: COMMAND's name; on Kubernetes, plus five random letters]",
     "detach": "Submit the job, print its name (its number in Slurm), and exit.",
 }
 

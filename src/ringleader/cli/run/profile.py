@@ -57,7 +57,7 @@ class Profile:
             if not self._states:
                 self._tell(f"--profile {self._wanted}: nothing was recorded: no rank imported torch.optim")
             elif not reasons:
-                self._tell(f"--profile {self._wanted}: nothing was recorded: no rank lived to its end")
+                self._tell(f"--profile {self._wanted}: nothing was recorded: no rank ran to completion")
             return shown
         for fault in faults:
             self._tell(str(fault))

@@ -41,7 +41,7 @@ class Recording:
         self.record = JobRecord(directory, warn=listener.warning)
         begun = Begun(schema=JobRun.schema, context=self._context, again=_again(job))
         self.record.write("run", begun)
-        listener.warning(f"the run is recorded; ringleader report --serve {directory} shows it")
+        listener.warning(f"recording this run; to watch it: ringleader report --serve {directory}")
 
     def failed(self, error: RingleaderError) -> None:
         """Note that the job came to no outcome."""
@@ -67,7 +67,7 @@ class Recording:
             why = str(error) if isinstance(error, RingleaderError | OSError) else repr(error)
             self._listener.warning(f"no page: {why}")
         else:
-            self._listener.warning(f"the page of the run: {page}")
+            self._listener.warning(f"report written to {page}")
 
 
 def _again(job: Job) -> tuple[str, ...]:

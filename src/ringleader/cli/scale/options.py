@@ -45,7 +45,8 @@ class ScaleOptions:
     )
     repeats: int = option("Repetitions of each size.", default=3, metavar="N")
     budget: float | None = option(
-        "Add repetitions for up to SECONDS, until 95% intervals are at most 10% wide.",
+        "After --repeats, repeat sizes whose 95% intervals are wider than 10%, as long as that fits into "
+        "SECONDS in all.",
         metavar="SECONDS",
         unit="seconds",
     )
@@ -65,7 +66,8 @@ class ScaleOptions:
         "Size with which the others are compared. [default: 1x1, one rank]", metavar="HxS"
     )
     resume: str | None = option(
-        "Continue the run in DIR, or that of --name; --grid adds sizes, --repeats repetitions.",
+        "Continue the run in DIR, or that of --name. --grid adds sizes; --repeats is the number of "
+        "repetitions in all.",
         is_flag=False,
         flag_value="",
         metavar="[DIR]",
@@ -91,9 +93,12 @@ class ScaleOptions:
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
-    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; in Slurm, of each node."})
+    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; with Slurm, per node."})
     follow: FollowOptions = group(FollowOptions, of="scale")
-    slurm: BatchOptions = group(BatchOptions)
+    slurm: BatchOptions = group(
+        BatchOptions,
+        changed={"nodes": "Number of nodes: those of the largest size. Required with --on slurm."},
+    )
 
 
 def make_request(

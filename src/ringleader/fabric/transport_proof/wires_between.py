@@ -154,7 +154,7 @@ def _soft(exchange: Exchange, moved: BytesMoved, said: _Said, main: Wire | None)
             if main is None:
                 return _Judged(
                     shares={Wire.UNKNOWN: 1.0},
-                    reasons=(f"{reason}{compared}", "whether by TCP or by these packets no log says"),
+                    reasons=(f"{reason}{compared}", "no log shows whether TCP or these packets carried it"),
                 )
             return _Judged(shares={wire: 1.0}, reasons=(reason + compared,))
     return None

@@ -91,7 +91,7 @@ def carried_between(host: HostEvidence, moved: BytesMoved) -> WireShares:
     denied = said.main in RDMA and sum(shares.get(wire, 0.0) for wire in RDMA) < 0.5
     contradictions = (f"{said.evidence}, but the counters show otherwise",) if denied else ()
     if total < LEAST_JUDGED:
-        what = f"{byte_size(total)} moved by its connections and RDMA ports are too little to be judged"
+        what = f"{byte_size(total)} moved by its connections and RDMA ports is too little to judge"
         return WireShares(
             unjudged="; ".join([what, *reasons]),
             exchanged=total,
@@ -143,7 +143,7 @@ def _parts(
         found.clear()  # a job's start and its ranks' output move so much
     if found and by_interfaces and host.shared_with_others:
         found = {Wire.UNKNOWN: tcp.total}
-        reasons.append("whether for this job, no log says")
+        reasons.append("no log shows whether this was for the job")
     is_ours = main in RDMA or not host.shared_with_others
     # A library may open a device and not use it: connections that moved much say so.
     opened = verbs.opened if by_interfaces or tcp.total <= OWN_TRAFFIC else {}
@@ -154,9 +154,9 @@ def _parts(
                 found[whose] = found.get(whose, 0) + part
     if verbs.total and not is_ours and not any(opened.values()):
         reasons.append(
-            "whether for this job, no log says: connections moved much, too"
+            "no log shows whether this was for the job, and connections moved much, too"
             if any(verbs.opened.values())
-            else "whether for this job, no log and no open RDMA device says"
+            else "neither a log nor an open RDMA device shows whether this was for the job"
         )
     elif verbs.total and main is None and host.verbs:
         reasons.append(f"its processes had {names_words(host.verbs)} open")

@@ -52,8 +52,8 @@ class NicOptions:
         of="nodes",
     )
     node_label: tuple[str, ...] = many(
-        "Label that the workers' nodes must have. nfd: the labels of node-feature-discovery 0.13 and "
-        "later for nodes with RDMA; nfd-0.12: those of earlier versions.",
+        "With --rdma: label that the workers' nodes must have; nfd: the labels that node-feature-discovery "
+        "0.13 and later gives nodes with RDMA; nfd-0.12: those of earlier versions; may be given again.",
         metavar="NAME=VALUE|nfd|nfd-0.12",
     )
     rdma_spread: str | None = option(
@@ -124,7 +124,9 @@ class PodOptions:
         choices=("Always", "IfNotPresent", "Never"),
     )
     node_selector: tuple[tuple[str, str], ...] = many(
-        "Use only nodes with this label.", metavar="LABEL=VALUE", read=read_by("label")
+        "Label that the nodes of all Pods must have; may be given again.",
+        metavar="LABEL=VALUE",
+        read=read_by("label"),
     )
     toleration: tuple[Json, ...] = many(
         "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=read_by("toleration")

@@ -41,7 +41,7 @@ _OF_THE_HOST = (
     "host_failed",
 )
 """Messages that report what a host has and does, for as long as its agent is the launcher's."""
-_SILENT = "nothing comes from there any more: the host or the network to it is down"
+_SILENT = "it stopped responding; the host or its network is down"
 
 
 def ended_after(lost_after: float) -> float:

@@ -106,7 +106,7 @@ def fixed_hosts(hosts: tuple[Host, ...]) -> HostSource:
 def discovery_script(argv: tuple[str, ...], *, default_slots: int | None = None) -> HostSource:
     """A program that prints ``host`` or ``host:slots``, one a line; ``argv``: see ``command_words``.
 
-    ``default_slots``: for lines without slots; ``None``: as many as the host has cores.
+    ``default_slots``: for lines without slots; ``None``: one for each GPU of the host, else for each core.
     """
 
     def probe(stop: int | None) -> Sequence[Host]:

@@ -58,7 +58,7 @@ def hosts_seen(state: State, *, hosts: Sequence[tuple[str, int]], **_: Any) -> N
             )
             state.give("start_host", host=name, slots=slots)
             if state.last_generation:
-                state.tell("host_added", name, "it is on offer")
+                state.tell("host_added", name, "it was discovered")
             continue
         if host.status is HostStatus.LEAVING and host.why == REMOVED:
             host.status, host.why = HostStatus.READY, ""

@@ -14,7 +14,7 @@ MOST_REPAIRS = 50
 """Generations that a world has seen broken before it is renewed in the background."""
 MOST_WORLD_FAILURES = 3
 """Worlds in a row that may fail to start for no reason that anybody names."""
-REMOVED = "it was removed"
+REMOVED = "it was removed from the host list"
 """Why a host leaves that its source names no more."""
 _ADDED, _REMOVED = 1, 2
 
