@@ -64,7 +64,7 @@ RANKS = ForkServer("numpy", "torch", "torch._dynamo", "ringleader.torch", "ringl
 
 COMMANDS = ForkServer(
     *("aiohttp", "yaml", "ringleader.kubernetes.client.cluster", "ringleader.kubernetes.client.kubeconfig"),
-    "ringleader.kubernetes.operator.runtime.process",
-    *(f"ringleader.cli.kubernetes.{module}" for module in ("follow_job", "job_commands", "run_job")),
+    *("ringleader.kubernetes.operator.runtime.process", "ringleader.cli.follow_job"),
+    *(f"ringleader.cli.kubernetes.{module}" for module in ("job_commands", "run_job")),
 )
 """For ``ringleader`` on Kubernetes."""

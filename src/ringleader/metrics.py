@@ -7,8 +7,8 @@ the time for a fixed number of samples is 1 / X. Against a baseline of g ranks (
 
 from __future__ import annotations
 
-import math
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -133,9 +133,10 @@ def in_round(items: Sequence[T], number: int) -> Sequence[T]:
 
 def number_in(message: Mapping[str, Any], name: str) -> float:
     """Return a finite number of a rank's message; ValueError where it has none."""
-    value = message.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} is {value!r}, not a number")
+    value: Any = message.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not abs(value) <= sys.float_info.max:  # math.isfinite raises for integers beyond it
+        raise ValueError(f"{name} is {value!r:.40}, not a number")
     return float(value)
 
 

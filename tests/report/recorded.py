@@ -44,9 +44,10 @@ class Story:
             commit=commit,
             size=len(self.hosts),
         )
-        self.record.started(self.hosts, event if generation else None)
         if fresh:
             self._processes = {}
+        living = [process for process, _known in self._processes.values()]
+        self.record.started(self.hosts, event if generation else None, living)
 
     def step(self, rank: int, seconds: float, *, steps: int = 1, samples: int = 0, **more: Any) -> None:
         """A rank has made steps of ``seconds`` each."""

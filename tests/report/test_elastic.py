@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ringleader.bench.run_file import read_any
+from ringleader.bench.run_file import MOST_RANKS, elastic_document, read_any
 from ringleader.errors import RequestError
 from ringleader.launch.elastic_history import Event, event_json
+from ringleader.measurements.job import JobRun
 from ringleader.report.compare import compare
 from ringleader.report.page import render
 from ringleader.report.text import runs_text
@@ -95,6 +96,25 @@ def test_a_job_that_failed_says_why(tmp_path: Path) -> None:
 def test_what_is_no_outcome_of_ours_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         read_any(stored(tmp_path / "job.json", **changes))
+
+
+@pytest.mark.parametrize("size", [3.0, True, -1, 1 << 40, "2"])
+def test_a_size_that_no_generation_has_is_left_out(tmp_path: Path, size: object) -> None:
+    events = [event_json(EVENTS[0]), {**event_json(EVENTS[2]), "size": size}]
+    try:
+        run = read_any(stored(tmp_path / "job.json", elastic={"events": events}))
+    except RequestError as error:
+        assert "size: " in str(error)
+    else:
+        assert isinstance(run, JobRun) and run.ranks == 2
+
+
+def test_ranks_of_many_generations_are_not_added_up() -> None:
+    events = [
+        {**event_json(EVENTS[2]), "size": size} for size in (5, MOST_RANKS // 8, *[9] * 50, MOST_RANKS // 9)
+    ]
+    made = elastic_document(outcome(elastic={"events": events}), "job")
+    assert isinstance(made, dict) and [len(one["hosts"]) for one in made["starts"]] == [MOST_RANKS // 8]
 
 
 def test_two_jobs_are_shown_but_not_compared(tmp_path: Path) -> None:

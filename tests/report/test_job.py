@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.report.recorded import Story, trained
 from tests.report.test_page import read, references
 
+from ringleader.launch.job_record import Started, Steps
 from ringleader.measurements.job import JobRun, quantile
 from ringleader.report.compare import compare
 from ringleader.report.job import series, summary
@@ -82,6 +85,60 @@ def test_goodput_of_a_restarted_job_that_says_nothing_has_bounds(tmp_path: Path)
     assert run.goodput == (pytest.approx(4.5 / 13.0), pytest.approx(9.5 / 13.0))
     text = runs_text([run])
     assert "goodput 34.6 to 73.1%" in text and "step=N" in text
+
+
+def counted_beside(directory: Path) -> JobRun:
+    """The job above, of two ranks: its optimizer's steps are reported, too, the first one at once."""
+    story = Story(directory)
+    for begin, first, count in ((1.0, 1, 10), (8.0, 5, 10)):
+        story.at(begin).start()
+        ranks = (object(), object())
+        for made in range(1, count + 1):
+            for after, kind in enumerate(("steps", "progress")):
+                story.at(begin + made / 2 + after / 1000)
+                more = {"samples": 4 * made, "step": first + made - 1} if kind == "progress" else {}
+                message = {"kind": kind, "by": "torch.optim", "steps": made, "seconds": story.now, **more}
+                for rank, process in enumerate(ranks):
+                    story.record.report(process, rank, message)
+    return story.end(13.5)
+
+
+def test_goodput_of_a_script_whose_optimizer_is_watched_is_exact(tmp_path: Path) -> None:
+    run = counted_beside(tmp_path)
+    assert sum(sum(line.steps) for line in run.steps) == 2 * 20, "a step that two reports count is one step"
+    assert run.wall_clock["again"] == pytest.approx(3.0, abs=0.02) and not run.wall_clock["unsure"]
+    assert run.goodput == (pytest.approx((2.0 + 5.0) / 13.5, abs=0.002),) * 2
+    assert "step=N" not in runs_text([run])
+
+
+@pytest.mark.parametrize(
+    "line", ['{"at":3,"ranks":[0]}', '{"at":3,"ranks":[],"steps":[]}', '{"at":3,"ranks":[0],"number":4}']
+)
+def test_a_line_without_a_step_is_read(tmp_path: Path, line: str) -> None:
+    story = Story(tmp_path)
+    for begin in (1.0, 4.0):
+        story.at(begin).start()
+        story.at(begin + 1).step(0, 0.5)
+    story.record.close()
+    path = tmp_path / "record.jsonl"
+    path.write_text(f'{path.read_text()}{{"steps":{line}}}\n')
+    assert "step" in runs_text([story.read()])
+
+
+def test_the_page_of_a_long_record_takes_time_in_proportion(tmp_path: Path) -> None:
+    lines = [Steps(at=float(at), ranks=(0,), steps=(1.0,), seconds=(1.0,)) for at in range(1, 4000)]
+    run = replace(trained(tmp_path), steps=tuple(lines), samples=(), starts=(Started(at=0.0, hosts=("h1",)),))
+    scanned = 0
+
+    class Counted(tuple[Steps, ...]):
+        def __iter__(self) -> Iterator[Steps]:
+            nonlocal scanned
+            scanned += 1
+            return super().__iter__()
+
+    run = replace(run, steps=Counted(lines))
+    assert series(run) and summary(run).headline
+    assert scanned < 20
 
 
 def test_a_pause_is_no_step(tmp_path: Path) -> None:

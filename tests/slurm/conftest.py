@@ -63,7 +63,7 @@ def fake_slurm(tmp_path: Path) -> dict[str, str]:
     """Variables with which Slurm's programs are the fake's."""
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct"):
         path = programs / name
         path.write_text(f'#!/bin/sh\nexec {sys.executable} -S {FAKE} {name} "$@"\n')
         path.chmod(0o755)

@@ -1,10 +1,11 @@
-"""A fake of Slurm's sbatch, squeue, scontrol, scancel and sinfo for fast tests.
+"""A fake of Slurm's sbatch, squeue, scontrol, scancel, sinfo and sacct for fast tests.
 
 It follows what Slurm 22.05.8 (Debian 12) prints; `test_contract.py` puts both to the same tests. It has one
 user, partitions ``main`` and ``small``, nodes n1 and n2; jobs run on this machine, at most one on a node.
 
-Never compared with a real Slurm, because it needs accounting or several users: sacct; the messages about
-accounts and QOS; permission denied. Left out: job arrays, dependencies, reservations, expected starts.
+Never compared with a real Slurm, because it needs accounting or several users: what sacct lists; the
+messages about accounts and QOS; permission denied. Left out: job arrays, dependencies, reservations,
+expected starts.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ def _once(job: dict[str, Any]) -> bool:
             process.send_signal(signal.SIGUSR1)
         if not state_then and (job["cancelled"] or job["requeued"] or now >= end_at):
             state_then = "CANCELLED" if job["cancelled"] else "REQUEUED" if job["requeued"] else "TIMEOUT"
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()  # with proctrack/cgroup, others than the script get SIGKILL only
             killed_at = now + KILL_SECONDS
         if now >= killed_at:
             os.killpg(process.pid, signal.SIGKILL)
@@ -262,7 +263,11 @@ def sinfo(words: list[str]) -> int:
     return 0
 
 
-PROGRAMS = {"sbatch": sbatch, "squeue": squeue, "scancel": scancel, "scontrol": scontrol, "sinfo": sinfo}
+def sacct(words: list[str]) -> int:
+    return fail("Slurm accounting storage is disabled")
+
+
+PROGRAMS = {one.__name__: one for one in (sbatch, squeue, scancel, scontrol, sinfo, sacct)}
 
 
 if __name__ == "__main__":

@@ -153,17 +153,23 @@ def test_a_job_waits_for_nodes_and_for_one_that_is_drained(place: Place) -> None
     until(place, second, ended)
 
 
-def test_a_cancelled_job_gives_its_ranks_time(place: Place) -> None:
+@pytest.mark.parametrize("requeue", [False, True])
+def test_a_cancelled_job_gives_its_ranks_time(place: Place, requeue: bool) -> None:
     """SIGTERM reaches the script's command as well; its own end is waited for."""
     program = "trap 'echo asked; sleep 0.5; echo saved; exit 0' TERM; echo began; while :; do sleep 0.1; done"
-    number = submit(place, ["bash", "-c", program])
+    options = BatchOptions(time="2", requeue=requeue)
+    number = submit(place, ["bash", "-c", program], options)
     job = until(place, number, running)
     until(place, number, lambda job: "began" in (Path(job.log).read_text() if Path(job.log).exists() else ""))
     asyncio.run(slurm(place).cancel(number))
     job = until(place, number, ended)
     assert job.state == "CANCELLED"
     said = [line for line in log_of(job).splitlines() if line in ("began", "asked", "saved")]
-    assert said == ["began", "asked", "saved"]  # each "sleep" may say that it was terminated
+    assert list(dict.fromkeys(said)) == [
+        "began",
+        "asked",
+        "saved",
+    ]  # each "sleep" may say that it was terminated
 
 
 def test_an_unknown_job_is_named(place: Place) -> None:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,9 @@ import pytest
 from ringleader.agents.elastic import checkpoint_files
 from ringleader.agents.elastic.checkpoint_files import CheckpointFiles
 from ringleader.agents.elastic.commit_memory import CommitMemory, CommitStore
+from ringleader.agents.elastic.host_agent_loop import FILE_SECONDS, LEFT_SECONDS, HostAgent
+from ringleader.launch.elastic.elastic_session import FILES_SECONDS, LEAVE_SECONDS, ElasticJob
+from ringleader.slurm.batch_script import SAVING
 
 pytestmark = pytest.mark.process
 SECONDS = 20.0
@@ -169,3 +173,68 @@ def test_writing_is_given_up_and_the_next_commit_is_written(
     agent.commit(2)
     agent.writer.committed(2)
     assert agent.until("checkpointed")["number"] == 2
+
+
+def test_what_is_not_written_when_the_agent_ends_is_told(
+    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.writer.configure({"directory": str(tmp_path), "every": 1})
+    agent.commit(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", hangs)
+        agent.writer.committed(1)
+    agent.commit(2)
+    agent.writer.finish()  # behind the first
+    agent.writer.give_up()
+    told = agent.until("not_checkpointed")
+    assert told["number"] == 2 and "it was not written within 0 s, and the job ends" in told["why"]
+    assert not agent.writer.writing
+    while agent.writer.pid:
+        agent.turn()
+    assert len(agent.said) == 1 and not agent.writer.writing
+
+
+@pytest.mark.parametrize(
+    ("writing", "seconds", "is_open", "finished", "given_up"),
+    [
+        (True, FILE_SECONDS - 1, True, False, False),
+        (True, FILE_SECONDS + 1, True, True, True),
+        (True, 0.0, False, True, False),
+        (False, 0.0, True, True, False),
+    ],
+)
+def test_an_agent_that_ends_waits_for_a_file_and_says_what_it_gives_up(
+    writing: bool, seconds: float, is_open: bool, finished: bool, given_up: bool
+) -> None:
+    said: list[str] = []
+    files = SimpleNamespace(writing=writing, give_up=lambda: said.append("given up"))
+    loop: Any = SimpleNamespace(
+        rank_agents=SimpleNamespace(pids=[]), launcher=SimpleNamespace(open=is_open), files=files
+    )
+    HostAgent._advance_end(loop, 10.0 + seconds, 10.0)
+    assert (loop._finished, bool(said)) == (finished, given_up)
+
+
+def test_the_launcher_waits_for_agents_and_slurm_for_the_launcher() -> None:
+    assert LEFT_SECONDS + FILE_SECONDS + 2 < FILES_SECONDS < SAVING
+
+
+@pytest.mark.parametrize(
+    ("directory", "code", "seconds"),
+    [("/d", 143, FILES_SECONDS), ("/d", 0, LEAVE_SECONDS), (None, 1, LEAVE_SECONDS)],
+)
+def test_the_launcher_waits_for_the_last_commit_of_a_job_that_has_not_finished(
+    directory: str | None, code: int, seconds: float
+) -> None:
+    job: Any = SimpleNamespace(
+        hosts=SimpleNamespace(agents=None),
+        context=SimpleNamespace(elastic=SimpleNamespace(checkpoint_dir=directory)),
+        state=SimpleNamespace(result=SimpleNamespace(exit_code=code)),
+        clock=lambda: 1.0,
+        ranks={},
+        _leave_seconds=LEAVE_SECONDS,
+    )
+    ElasticJob._obey(job, {"do": "finish"})
+    assert job._leave_seconds == seconds
+    ElasticJob.send_stop(job, 0.0)  # a second signal
+    assert job._leave_seconds == LEAVE_SECONDS

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
 import struct
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -97,6 +101,117 @@ def test_connections_of_the_launcher_do_not_count() -> None:
     assert max(moved(connections).get((HOME, HOME), [0])) < 100_000
 
 
+def as_nobody(what: Callable[[], Any]) -> Any:
+    """Return what a function returns in a process of a user who is not root, as JSON."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setuid(65534)
+            os.write(writer, json.dumps(what()).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        found = file.read()
+    os.waitpid(child, 0)
+    return json.loads(found)
+
+
+@pytest.mark.process
+def test_bytes_after_the_last_look_count_although_an_end_names_no_user() -> None:
+    connections_of_root = ends(HOME)
+
+    def job() -> Any:
+        connections = Connections()
+        near, far = ends(HOME)
+        connections.look()
+        say(near, far, 3_000_000)
+        for one in (near, far):
+            one.close()
+        began = time.monotonic()
+        return connections.end(patience=20.0), time.monotonic() - began
+
+    found, seconds = as_nobody(job)
+    ((*_, sent, received),) = found["pairs"]
+    assert min(sent, received) >= 3_000_000 and found["missing"] == ""
+    assert seconds < 0.9, "nothing was left to wait for"
+    for one in connections_of_root:
+        one.close()
+
+
+@pytest.mark.process
+def test_connections_of_another_user_do_not_count_at_their_end() -> None:
+    """Of one that nobody saw alive, the bytes are named apart."""
+
+    def job() -> Any:
+        connections = Connections()
+        pipe_in.recv(1)
+        connections.look()
+        pipe_in.send(b"x")
+        pipe_in.recv(1)
+        time.sleep(0.05)  # the kernel reports an end a little after it
+        return connections.end()
+
+    pipe_in, pipe_out = socket.socketpair()
+
+    def others() -> None:
+        first = ends(HOME)
+        pipe_out.send(b"x")
+        pipe_out.recv(1)
+        second = ends(HOME)
+        for pair in (first, second):
+            say(*pair, 2_000_000)
+            for one in pair:
+                one.close()
+        pipe_out.send(b"x")
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    found = as_nobody(job)
+    thread.join()
+    assert found["pairs"] == []
+    assert sum(pair[2] for pair in found["unowned"]) >= 4_000_000
+
+
+def test_an_end_of_what_was_never_connected_does_not_count() -> None:
+    connections = Connections()
+    data = bytearray(message())
+    data[22:24] = bytes(2)
+    connections._count(bytes(data), is_last=True)
+    assert moved(connections).get(("10.0.0.1", "10.0.0.2")) is None
+
+
+@pytest.mark.parametrize("limit", ["MOST_PAIRS", "MOST_SENT"])
+def test_pairs_that_are_left_out_are_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(connection_counters, limit, 0)
+    connections = Connections()
+    near, far = ends(HOME)
+    say(near, far, 50_000)
+    assert connections.end()["missing"] == connection_counters.TOO_MANY_PAIRS
+    near.close()
+    far.close()
+
+
+def test_too_many_ends_are_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless:
+        def recv(self, size: int) -> bytes:
+            return b""
+
+        def close(self) -> None:
+            """It has nothing."""
+
+    connections = Connections()
+    connections.close()
+    connections._ends = Endless()  # type: ignore[assignment]
+    assert connections.collect(), "it comes back, and others have their turn"
+    monkeypatch.setattr(connection_counters, "MOST_A_SECOND", 0)
+    connections.collect()
+    assert (connections.fd, connections.missing) == (-1, "too many connections end here")
+
+
 class Refusing:
     """A socket as a kernel or a container without this service has it."""
 
@@ -109,7 +224,7 @@ def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.Mon
     connections = Connections()
     assert (connections.fd, connections.end()) == (
         -1,
-        {"pairs": [], "missing": "Protocol not supported"},
+        {"pairs": [], "unowned": [], "missing": "Protocol not supported"},
     )
 
 

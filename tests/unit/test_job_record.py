@@ -14,6 +14,7 @@ from tests.report.recorded import Story
 from ringleader.bench.run_file import read_any
 from ringleader.errors import RequestError
 from ringleader.launch import job_record
+from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import FILE, PER_PACE, JobRecord, is_running
 from ringleader.measurements.job import JobRun
 
@@ -58,6 +59,9 @@ def test_what_a_script_reports_counts_before_what_is_counted_beside_it(tmp_path:
     [
         {"kind": "steps", "steps": "many", "seconds": 1},
         {"kind": "steps", "steps": float("nan"), "seconds": 1},
+        {"kind": "steps", "steps": 10**400, "seconds": 1},
+        {"kind": "steps", "steps": 2**53, "seconds": 1},
+        {"kind": "steps", "steps": -1, "seconds": 1},
         {"kind": "progress", "steps": 1},
         {"kind": "own", "steps": 1, "step_seconds": None, "waiting_seconds": 1},
         {"kind": ["steps"]},
@@ -154,7 +158,7 @@ def test_lines_that_are_wrong_are_named_and_the_rest_is_read(tmp_path: Path) -> 
     run = story.read()
     assert len(run.steps) == 1
     assert run.faults[:2] == (
-        "line 4: steps.steps[0]: -4.0 cannot be: it is below 0",
+        "line 4: steps.steps[0]: -4.0 is not a count",
         "line 5: it is not a line of a record",
     )
     assert [text.split(":")[0] for text in run.faults] == [f"line {n}" for n in (4, 5, 6, 7, 9, 10, 11)]
@@ -202,3 +206,69 @@ def test_counters_that_cannot_be_are_said_and_the_rest_goes_into_the_record(tmp_
         "",
     ]
     assert isinstance(run, JobRun) and run.samples[0].gpus["0"].utilization == 0.5
+
+
+def test_counts_beyond_any_run_do_not_make_a_line_unreadable(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.at(1.0).start()
+    for at, (count, number) in enumerate(((10**400, 10**400), (-3, 2**53), (2, 7)), 2):
+        message = {"kind": "steps", "steps": at, "seconds": at, "times": {"0": count}, "step": number}
+        story.at(float(at)).record.report(story, 0, message)
+    run = story.end(5.0)
+    assert not run.faults and [(one.times, one.number) for one in run.steps] == [
+        ({}, 0),
+        ({}, 0),
+        ({0: 2}, 7),
+    ]
+
+
+def test_a_report_without_growth_makes_no_line(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.at(1.0).start()
+    for second in (2.0, 4.0, 6.0):
+        story.at(second).record.report(story, 0, {"kind": "steps", "steps": 3, "seconds": 1})
+    assert [one.at for one in story.end(7.0).steps] == [2.0]
+
+
+def test_a_pipe_is_no_record_that_is_written(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    assert not is_running(tmp_path / FILE)
+
+
+def test_processes_that_ended_are_forgotten(tmp_path: Path) -> None:
+    story, lives, left = Story(tmp_path), [object(), object()], object()
+    story.record.started(story.hosts)
+    for process in (*lives, left):
+        story.record.report(process, 0, {"kind": "steps", "steps": 1, "seconds": 1})
+    story.start(generation=2, fresh=False)
+    assert not story.record._processes
+    story.record.report(left, 0, {"kind": "steps", "steps": 1, "seconds": 1})
+    story.record.report(lives[0], 0, {"kind": "steps", "steps": 1, "seconds": 1})
+    event = Event(at=0.0, kind="generation", who="", generation=3)
+    story.record.started(story.hosts, event, lives)
+    assert list(story.record._processes) == lives[:1]
+
+
+def test_faults_of_a_host_wait_for_its_next_sample(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    for second in range(40):
+        story.at(second / 4).sample("h1", fault=f"GPUs: {second % 2}")
+    story.at(10.0).sample("h1")
+    story.at(10.2).sample("h1", fault="GPUs: gone")
+    for second in (10.4, 11.0, 12.0):
+        story.at(second).sample("h1")
+    samples = story.end(21.0).samples
+    assert len(samples) == 13 and all(one.fault for one in samples[:-1])
+    assert [one.fault for one in samples[-2:]] == ["GPUs: gone", ""]
+
+
+def test_a_closed_record_writes_into_no_other_file(tmp_path: Path) -> None:
+    story = Story(tmp_path)
+    story.record.close()
+    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
+    try:
+        story.at(1.0).start()
+        assert not story.record.write("later", {}) and not (tmp_path / "other").read_bytes()
+    finally:
+        os.close(other)
+    assert not story.warnings

@@ -364,3 +364,15 @@ def test_a_rank_to_show_must_be_there() -> None:
 def test_bare_names_of_hosts_have_one_slot_and_that_is_said(hosts: tuple[str, ...], text: str) -> None:
     assert bare_hosts_text(HostOptions(hosts=hosts)).startswith(text)
     assert bool(bare_hosts_text(HostOptions(hosts=hosts))) == bool(text)
+
+
+def test_a_job_that_slurm_queued_again_has_directories_of_its_own():
+    words = ["--report", "/r", "--profile", "2:3", "--profile-dir", "/p", "true"]
+
+    def of(restart):
+        job = build_job(parse(words), environ={"SLURM_RESTART_COUNT": restart})
+        return job.report, job.profile_dir
+
+    assert of("0") == of("") == ("/r", "/p")
+    assert of("2") == ("/r/restart-2", "/p/restart-2")
+    assert build_job(parse(["true"]), environ={"SLURM_RESTART_COUNT": "2"}).report is None

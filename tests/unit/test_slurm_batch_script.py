@@ -17,7 +17,14 @@ from tests.time_limits import patience
 from ringleader.cli.main import main
 from ringleader.cli.slurm.run_job import without_secrets
 from ringleader.option_fields import WrongValueError, parts
-from ringleader.slurm.batch_script import BatchOptions, faults_of, sbatch_words, script_of, seconds_of
+from ringleader.slurm.batch_script import (
+    BatchOptions,
+    faults_of,
+    faults_of_export,
+    sbatch_words,
+    script_of,
+    seconds_of,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "slurm"
 HOSTILE = (
@@ -124,6 +131,33 @@ def test_a_job_that_was_asked_to_end_is_queued_again_unless_it_had_finished(
 
 
 @pytest.mark.process
+def test_a_job_that_finishes_while_the_signal_is_served_is_not_queued_again(tmp_path: Path) -> None:
+    """The signal interrupts ``wait``; the job ends with 0 before the script looks whether it still runs."""
+    program = "trap '' TERM; kill -USR1 $PPID; sleep 0.1; exit 0"
+    text = script(BatchOptions(requeue=True), "bash", "-c", program)
+    late = 'kill() { [ "$1" != -0 ] || sleep 0.5; builtin kill "$@"; }\nscontrol() { echo "$@"; }\n'
+    done = run_by_bash(late + text, tmp_path, PATH="/usr/bin:/bin", SLURM_JOB_ID="7")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.process
+def test_a_job_that_cannot_be_queued_again_says_so(tmp_path: Path) -> None:
+    program = "trap 'exit 143' TERM; kill -USR1 $PPID; while :; do sleep 0.05; done"
+    text = "scontrol() { return 1; }\n" + script(BatchOptions(requeue=True), "bash", "-c", program)
+    done = run_by_bash(text, tmp_path, PATH="/usr/bin:/bin", SLURM_JOB_ID="7")
+    assert done.returncode == 143
+    assert done.stderr.endswith(b"ringleader: job 7 could not be queued again\n")
+
+
+@pytest.mark.process
+def test_a_job_gets_the_sigterm_that_only_the_script_gets(tmp_path: Path) -> None:
+    program = "trap 'echo asked; exit 3' TERM; kill -TERM $PPID; for i in {1..60}; do sleep 0.05; done"
+    text = script(BatchOptions(requeue=True), "bash", "-c", program)
+    done = run_by_bash(text, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (3, b"asked\n", b"")
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_a_job_that_ends_by_itself_is_not_queued_again(tmp_path: Path, code: int) -> None:
     text = script(BatchOptions(requeue=True), "bash", "-c", f"exit {code}")
@@ -180,12 +214,44 @@ def test_a_time_limit_must_leave_time_before_the_signal(
             ("sbatch_arg", word)
             for word in ("a100", "", "--x=a\nb", "--wrap=ls", "--array=1-2", "--signal=9@1")
         ),
+        *(
+            ("sbatch_arg", word)
+            for word in ("-a1-4", "-W", "-HW", "--arr=1-4", "--no-req", "--sig=9@1", "--")
+        ),
     ],
 )
 def test_words_that_slurm_cannot_be_given_are_refused(option: str, word: str) -> None:
     part = next(one for one in parts(BatchOptions) if one.name == option)
     with pytest.raises(WrongValueError):
         part.read(word)
+
+
+@pytest.mark.parametrize("word", ["-H", "-pgpu-a", "--wait-all-nodes=1", "--wckey=a", "--nodelist=n1", "-Cw"])
+def test_other_options_of_sbatch_are_passed_on(word: str) -> None:
+    part = next(one for one in parts(BatchOptions) if one.name == "sbatch_arg")
+    assert part.read(word) == word
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "is_refused"),
+    [
+        ((), "", False),
+        ((), "all", False),
+        ((), "NONE", True),
+        (("--export=NONE",), "ALL", True),
+        (("--export=ALL,LR=1",), "NONE", False),
+        (("--export=LR",), "", True),
+        (("--export-file=vars",), "", True),
+    ],
+)
+def test_a_secret_that_sbatch_would_not_pass_on_is_refused(
+    words: tuple[str, ...], variable: str, is_refused: bool
+) -> None:
+    options = BatchOptions(sbatch_arg=words)
+    found = faults_of_export(options, {"API_TOKEN": "s3"}, {"SBATCH_EXPORT": variable})
+    assert [one.where for one in found] == (["-x"] if is_refused else [])
+    assert "s3" not in str(found)
+    assert not faults_of_export(options, {}, {"SBATCH_EXPORT": variable})
 
 
 def test_secrets_are_not_written_into_the_script() -> None:
@@ -253,6 +319,10 @@ def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> N
             "--partition: means nothing with --on kube",
         ),
         ("run --on slurm --time 1:00 --requeue -- python a.py", "--time: 1:00 is too short for --requeue"),
+        (
+            "run --on slurm -x API_TOKEN=s3 --sbatch-arg=--export=NONE -- python a.py",
+            "-x: API_TOKEN: --export=NONE keeps it from the job",
+        ),
         ("run --on slurm --nodes two -- python a.py", "--nodes: 'two' is not a number of nodes"),
         (
             "run --on slurm --max-np 1 --min-np 2 -- python a.py",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
-from ringleader.slurm.controller import refusal
+from ringleader.errors import RefusedError
+from ringleader.slurm.controller import Slurm, refusal
 from ringleader.slurm.job_state import (
     SACCT_FIELDS,
     SEPARATOR,
@@ -43,12 +47,13 @@ def test_other_lines_are_passed_over(text: str) -> None:
 
 
 def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
-    values = ["7", "CANCELLED by 1000", "None", "n1", "1", "0:15", "0", "00:00:03", "00:10:00"]
+    values = ["7", "CANCELLED by 1000", "None", "n1", "1", "0:15", "00:00:03", "00:10:00"]
     values += ["2026-01-01T00:00:00", "main", "me", "train"]
     text = "\n".join("|".join([number, *values[1:]]) for number in ("7", "7.batch", "7.extern"))
     assert len(values) == len(SACCT_FIELDS)
     (job,) = jobs_of(text, accounting=True)
     assert (job.state, job.code, job.log) == ("CANCELLED", 143, "")
+    assert (job.restarts, job.elapsed, job.title) == ("0", "00:00:03", "train")
 
 
 @pytest.mark.parametrize(
@@ -64,6 +69,9 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
         ("CANCELLED", "0", 143, "Slurm"),
         ("TIMEOUT", "15", 124, "Slurm"),
         ("NODE_FAIL", "0", 3, "Slurm"),
+        ("NODE_FAIL", "9", 3, "Slurm"),
+        ("PREEMPTED", "15", 3, "Slurm"),
+        ("BOOT_FAIL", "0:1", 3, "Slurm"),
         ("OUT_OF_MEMORY", "0:125", 253, "Slurm"),
     ],
 )
@@ -153,3 +161,27 @@ squeue: fatal: Unable to process configuration file
 def test_what_is_down_is_named(err: str, what: str) -> None:
     """Texts as 22.05.8 prints them."""
     assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ("Slurm accounting storage is disabled", "job 7: Slurm does not know it"),
+        ("sacct: fatal: Invalid field requested", "sacct: fatal: Invalid field requested"),
+        (
+            "sacct: error: Problem talking to the database: Connection refused",
+            "sacct: Slurm's accounting does not answer\n    → is slurmdbd running?",
+        ),
+    ],
+)
+def test_a_failure_of_accounting_is_not_a_job_that_is_unknown(tmp_path: Path, said: str, what: str) -> None:
+    errors = {"squeue": "slurm_load_jobs error: Invalid job id specified", "sacct": said}
+    for name in ("sbatch", "scancel", "squeue", "sacct"):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\necho '{errors.get(name, '')}' >&2\nexit 1\n")
+        path.chmod(0o755)
+    slurm = Slurm({"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    with pytest.raises(RefusedError) as caught:
+        asyncio.run(slurm.job("7"))
+    assert str(caught.value).startswith(what)

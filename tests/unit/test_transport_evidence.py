@@ -147,6 +147,15 @@ def test_connections_with_hosts_of_the_job_count_by_host_and_interface() -> None
     }
 
 
+def test_short_connections_of_unknown_users_between_the_jobs_hosts_are_named() -> None:
+    told: dict[str, Any] = connections()
+    told["connections"]["unowned"] = [["10.0.0.1", "10.0.0.2", 3 << 20]]
+    assert tcp_connections([told], "h1", HOSTS)[1] == "short connections of unknown users moved 3 MiB"
+    for other in ("10.9.9.9", "127.0.0.1"):
+        told["connections"]["unowned"] = [["10.0.0.1", other, 3 << 20]]
+        assert tcp_connections([told], "h1", HOSTS) == ((), "")
+
+
 def test_no_connection_and_connections_that_could_not_be_read() -> None:
     assert tcp_connections([], "h1", HOSTS) == (None, "")
     assert tcp_connections([connections()], "h1", HOSTS) == ((), "")

@@ -34,6 +34,11 @@ ROOM = 4 * 1024 * 1024
 READ_SECONDS = 0.05
 MOST_PAIRS, MOST_SENT = 4096, 256
 """Pairs of addresses that are counted, and those with the most bytes that are sent to the launcher."""
+TOO_MANY_PAIRS = "they are between too many addresses"
+MOST_OTHERS = 65536
+"""Connections of other users that are remembered."""
+MOST_AT_ONCE, MOST_A_SECOND = 16, 10_000
+"""Ends that are read before the agent does something else, and those beyond which they would keep it busy."""
 
 
 class Connections:
@@ -45,6 +50,13 @@ class Connections:
         self._pairs: dict[tuple[str, str], list[int]] = {}
         self._counted: dict[bytes, tuple[int, int]] = {}
         """By a connection's cookie, what of its bytes is counted, or was there before us."""
+        self._others: set[bytes] = set()
+        """Cookies of other users' connections."""
+        self._is_alone = True
+        """No connection of another user has been seen."""
+        self._unowned: dict[tuple[str, str], int] = {}
+        """Bytes of connections whose user is unknown: they began and ended between two looks."""
+        self._second, self._ended = 0.0, 0
         self._uid = os.geteuid()
         self.missing = ""
         self._ends: socket.socket | None = None
@@ -65,20 +77,30 @@ class Connections:
         """What is readable when connections have ended, see ``collect``; -1: nothing."""
         return -1 if self._ends is None else self._ends.fileno()
 
-    def collect(self) -> None:
-        """Count the connections that have ended."""
-        while self._ends is not None:
+    def collect(self) -> bool:
+        """Count connections that have ended, and return whether more may be waiting."""
+        for _ in range(MOST_AT_ONCE):
+            if self._ends is None:
+                return False
             try:
                 data = self._ends.recv(65536)
             except BlockingIOError:
-                return
+                return False
             except OSError as error:  # ENOBUFS: more have ended at once than there is room for
                 self._fail(error)
                 if error.errno != errno.ENOBUFS:
                     self.close()
-                return
+                return False
             for message in _messages(data):
                 self._count(message, is_last=True)
+        now = time.monotonic()
+        if now > self._second + 1:
+            self._second, self._ended = now, 0
+        self._ended += MOST_AT_ONCE
+        if self._ended > MOST_A_SECOND:
+            self.missing = self.missing or "too many connections end here"
+            self.close()
+        return True
 
     def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
         """Count what living connections have moved by now, and return their cookies.
@@ -96,20 +118,30 @@ class Connections:
         return alive
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:
-        """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``."""
+        """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``.
+
+        ``unowned``: addresses and bytes of connections that ended before it was known whose they are.
+        """
         if self._ends is not None:
-            self.collect()
+            until = time.monotonic() + READ_SECONDS * patience
+            while self.collect() and time.monotonic() < until:
+                pass
             alive, until = self.look(patience), time.monotonic() + READ_SECONDS * patience
             # The kernel reports an end a little after it: those that we have seen alive are waited for.
             ends = select.poll()
             ends.register(self.fd, select.POLLIN)
-            self.collect()
-            while self._counted.keys() - alive and time.monotonic() < until:
+            while (self.collect() or self._counted.keys() - alive) and time.monotonic() < until:
                 ends.poll(1)
-                self.collect()
             self.close()
-        largest = sorted(self._pairs.items(), key=lambda one: -sum(one[1]))[:MOST_SENT]
-        return {"pairs": [[*pair, *moved] for pair, moved in largest if any(moved)], "missing": self.missing}
+        moved = sorted((one for one in self._pairs.items() if any(one[1])), key=lambda one: -sum(one[1]))
+        unowned = sorted(self._unowned.items(), key=lambda one: -one[1])
+        if len(moved) > MOST_SENT:
+            self.missing = self.missing or TOO_MANY_PAIRS
+        return {
+            "pairs": [[*pair, *both] for pair, both in moved[:MOST_SENT]],
+            "unowned": [[*pair, nbytes] for pair, nbytes in unowned[:MOST_SENT]],
+            "missing": self.missing,
+        }
 
     def close(self) -> None:
         """Follow connections no longer."""
@@ -123,17 +155,46 @@ class Connections:
     def _count(self, message: bytes, *, is_first: bool = False, is_last: bool = False) -> bytes:
         """Count the connection of a message, if it is this user's; return its cookie."""
         found = _connection(message)
-        if found is None or found[0] != self._uid or self._ignored & set(found[2]):
+        # Without a port it was never a connection.
+        if found is None or 0 in found[2] or self._ignored & set(found[2]):
             return b""
-        _, pair, _, cookie, moved = found
+        user, pair, _, cookie, moved = found
+        if cookie not in self._counted and not (
+            self._is_ours_at_its_end(pair, cookie, moved)
+            if is_last
+            else self._is_ours(user, cookie, is_first=is_first)
+        ):
+            return b""
         before = self._counted.pop(cookie, (0, 0))
         if not is_last:
             self._counted[cookie] = moved
-        if not is_first and (pair in self._pairs or len(self._pairs) < MOST_PAIRS):
-            total = self._pairs.setdefault(pair, [0, 0])
-            for index in range(2):
-                total[index] += max(0, moved[index] - before[index])
+        if is_first:
+            return cookie
+        if pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
+            self.missing = self.missing or TOO_MANY_PAIRS
+            return cookie
+        total = self._pairs.setdefault(pair, [0, 0])
+        for index in range(2):
+            total[index] += max(0, moved[index] - before[index])
         return cookie
+
+    def _is_ours(self, user: int | None, cookie: bytes, *, is_first: bool) -> bool:
+        if user == self._uid:
+            return True
+        if user is not None:
+            self._is_alone = False
+        if (user is not None or is_first) and len(self._others) < MOST_OTHERS:
+            self._others.add(cookie)
+        return False
+
+    def _is_ours_at_its_end(self, pair: tuple[str, str], cookie: bytes, moved: tuple[int, int]) -> bool:
+        """Return whose a connection was that has not been counted: the kernel no longer knows its user."""
+        if cookie in self._others:
+            self._others.discard(cookie)
+            return False
+        if not self._is_alone and (pair in self._unowned or len(self._unowned) < MOST_PAIRS):
+            self._unowned[pair] = self._unowned.get(pair, 0) + sum(moved)
+        return self._is_alone
 
 
 def _living(family: int, until: float) -> Iterator[bytes]:
@@ -170,23 +231,30 @@ def _messages(data: bytes) -> Iterator[bytes]:
 
 def _connection(
     message: bytes,
-) -> tuple[int, tuple[str, str], tuple[int, int], bytes, tuple[int, int]] | None:
+) -> tuple[int | None, tuple[str, str], tuple[int, int], bytes, tuple[int, int]] | None:
     """Return user, addresses, ports, cookie, and bytes sent and received; of both ends ours comes first.
 
-    ``None``: it is about something else, or the kernel is older than 4.1 and counts no bytes.
+    The user is ``None`` where no process has the socket, not yet or no more. ``None`` for all of
+    them: it is about something else, or the kernel is older than 4.1 and counts no bytes.
     """
     kind = unpack_from("=H", message, 4)[0] if len(message) >= 88 else 0
     if kind != BY_FAMILY:
         return None
     family, ports = message[16], unpack_from("!HH", message, 20)
     ours, others, cookie = message[24:40], message[40:56], message[60:68]
-    (user,) = unpack_from("=I", message, 80)
+    user, inode = unpack_from("=II", message, 80)
     at = 88
     while at + 4 <= len(message):
         length, attribute = unpack_from("=HH", message, at)
         if attribute == INFO and length >= 4 + 136 and at + 140 <= len(message):
             moved = unpack_from("=QQ", message, at + 4 + 120)
-            return user, (_address(family, ours), _address(family, others)), ports, cookie, moved
+            return (
+                user if inode else None,
+                (_address(family, ours), _address(family, others)),
+                ports,
+                cookie,
+                moved,
+            )
         at += max(4, length + 3 & ~3)
     return None
 

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -143,7 +144,10 @@ def elastic_document(document: object, name: str) -> object:
         return document
     events = history.get("events")
     known = [one for one in events if isinstance(one, dict)] if isinstance(events, list) else []
-    begun = [one for one in known if one.get("kind") == "generation" and one.get("size") in range(MOST_RANKS)]
+    made = [one for one in known if one.get("kind") == "generation" and type(one.get("size")) is int]
+    begun = [one for one in made if 0 <= one["size"] < MOST_RANKS]
+    # Of its ranks only their greatest number is known by it: one generation has that.
+    begun = sorted(begun, key=itemgetter("size"))[-1:]
     about = {name: document[name] for name in ("command", "hosts", "ringleader") if name in document}
     if isinstance(mpi := document.get("mpi"), dict):
         about["mpi"] = f"{mpi.get('family', '')} {mpi.get('version', '')}"

@@ -14,10 +14,10 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ringleader.dataclass_json import bounded, decoded, document
 from ringleader.errors import RefusedError, RequestError
@@ -33,7 +33,9 @@ MOST_COMMITS = 16
 """Times of commits that are remembered: a job continues from one of the newest two."""
 _KINDS = ("progress", "steps", "step")
 """Reports of how many steps were made: of a rank the first of these that it sends counts."""
-_COUNT: Mapping[str, Any] = {"least": 0, "wrong": "{} cannot be: it is below 0"}
+MOST = 2**53
+"""Above what a rank counts: up to it floats are exact."""
+_COUNT: Mapping[str, Any] = {"least": 0, "most": 2**64, "wrong": "{} is not a count"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +110,18 @@ class _Process:
         self.totals: dict[str, dict[str, float]] = {}
         self.since: dict[str, float] = {}
 
+    def becomes(self, kind: str) -> None:
+        """Count reports of another kind from now on: it has counted the steps that are recorded, too."""
+        if self.kind:
+            self.totals[kind] = {"steps": self.totals.get(self.kind, {}).get("steps", 0.0)}
+            self.begins = True
+        self.kind = kind
+
     def take(self, message: Mapping[str, Any], names: Sequence[tuple[str, str]]) -> None:
         """Count the growth of numbers of a report. ``names``: in the report, in the line."""
         now = {name: number_in(message, of) for of, name in names}
+        if not all(0 <= value < MOST for value in now.values()):
+            raise ValueError("a count is beyond any run")
         before = self.totals.get(message["kind"], {})
         self.totals[message["kind"]] = now
         is_other = not before or any(now[name] < before[name] for name in before)
@@ -147,6 +158,8 @@ class JobRecord:
         self._reported = 0.0
         self._lost = 0
         self._next_sample: dict[str, float] = {}
+        self._unwritten: dict[str, Any] = {}
+        """Host → its newest fault that came before its next sample was due."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(
@@ -167,7 +180,9 @@ class JobRecord:
         return round(self._clock() - self.began, 4)
 
     def write(self, name: str, value: object) -> int:
-        """Write a line; return its length, 0 where there is no room."""
+        """Write a line; return its length, 0 where there is no room or the record is closed."""
+        if self._file < 0:
+            return 0
         line = json.dumps({name: document(value)}, separators=(",", ":"), ensure_ascii=False) + "\n"
         data = line.encode(errors="replace")
         try:
@@ -187,17 +202,23 @@ class JobRecord:
     def close(self) -> None:
         """Write no more."""
         os.close(self._file)
+        self._file = -1  # another file may get its number
 
     # --- what happens -------------------------------------------------------------------------------------
 
-    def started(self, hosts: Sequence[str], event: Event | None = None) -> None:
-        """Note that ranks run. ``event``: the generation of an elastic job that begins."""
+    def started(
+        self, hosts: Sequence[str], event: Event | None = None, living: Collection[object] = ()
+    ) -> None:
+        """Note that ranks run. ``event``: the generation of an elastic job that begins.
+
+        ``living``: the processes of earlier generations that may report on; the others are forgotten.
+        """
         self.flush()
-        self._due = 0.0
-        for one in self._processes.values():
-            one.begins = True
+        self._due, self._number = 0.0, 0
+        self._processes = {one: known for one, known in self._processes.items() if one in living}
+        for known in self._processes.values():
+            known.begins = True
         if event is None:
-            self._number = 0
             self.write("started", Started(at=self.now(), hosts=tuple(hosts)))
             return
         kept = self._commits.get(event.commit) if event.commit else 0.0
@@ -235,27 +256,30 @@ class JobRecord:
         known.rank = rank
         try:
             if kind in _KINDS and (not known.kind or _KINDS.index(kind) < _KINDS.index(known.kind)):
-                known.kind = kind
+                known.becomes(kind)
             if kind == known.kind:
                 known.take(message, _NAMES[kind])
-            if kind in ("own", "step"):
+            elif kind not in _PARTS:
+                return
+            if kind in _PARTS:
                 known.take({**message, "kind": "parts"}, _PARTS[kind])
         except ValueError:
             return
         if kind == known.kind:
             times = message.get("times")
             for place, count in times.items() if isinstance(times, dict) else ():
-                if type(count) is int and re.fullmatch("-?[0-9]{1,3}", place):
+                if _is_count(count) and re.fullmatch("-?[0-9]{1,3}", place):
                     self._times[int(place)] = self._times.get(int(place), 0) + count
             number = message.get("step")
-            self._number = number if type(number) is int and number > 0 else self._number
+            self._number = max(number, self._number) if _is_count(number) else self._number
         self._reported = self.now()
         if self._reported >= self._due:
             self.flush()
 
     def flush(self) -> None:
         """Write a line of what ranks have reported since the last one."""
-        told = sorted(((one.rank, one.since) for one in self._processes.values() if one.since), key=_first)
+        grown = (one for one in self._processes.values() if any(one.since.values()))
+        told = sorted(((one.rank, one.since) for one in grown), key=_first)
         if not told:
             return
         columns = {
@@ -283,15 +307,22 @@ class JobRecord:
         """Take the counters of a host, as its agent sends them; in place of wrong ones, say what is wrong."""
         host = str(message.get("host", ""))
         now = self.now()
-        if now < self._next_sample.get(host, 0.0) and not message.get("fault"):
+        before = self._unwritten.pop(host, "")
+        fault = message.get("fault") or before
+        if now < self._next_sample.get(host, 0.0):
+            self._unwritten |= {host: fault} if fault else {}
             return
         self._next_sample[host] = now + 0.9 * self._pace
-        found, faults = decoded(HostSample, {**message, "at": now})
+        found, faults = decoded(HostSample, {**message, "at": now, "fault": fault})
         if found is not None and not faults:
             self._pay(self.write("sample", found))
         else:
             place, what = faults[0]
             self._pay(self.write("sample", HostSample(at=now, host=host, fault=f"{place}: {what}")))
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value < MOST
 
 
 def _first(pair: tuple[int, Any]) -> int:
@@ -311,8 +342,13 @@ _PARTS = {"own": _OWN, "step": (*_OWN, ("exchange_seconds", "exchange"))}
 def is_running(path: Path) -> bool:
     """Return whether a launcher of this host is writing a record."""
     try:
-        with path.open("rb") as file:
+        if not path.is_file():  # who writes into a pipe would lose its reader
+            return False
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finally:
+            os.close(file)
     except BlockingIOError:
         return True
     except OSError:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from ringleader.dataclass_json import from_document
 from ringleader.errors import Fault
 from ringleader.fabric import facts as fabric
+from ringleader.fabric.byte_size import MIB, byte_size
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     EngineTraffic,
@@ -208,16 +209,29 @@ def tcp_connections(
     missing = "; ".join(dict.fromkeys(filter(None, (str(one.get("missing", "")) for one in reports))))
     sums: dict[tuple[str, str], Exchanged] = {}
     for ours, other, sent, received in (pair for one in reports for pair in one.get("pairs", ())):
-        # Bridges of containers have the same address on many hosts: this host comes first.
-        mine = other in addresses[here] or other.startswith("127.") or other == LOOPBACK_6
-        peer = here if mine else next((name for name, known in addresses.items() if other in known), None)
-        if peer is not None:
+        if (peer := _peer(other, here, addresses)) is not None:
             key = peer, addresses[here].get(ours, "")
             sums[key] = sums.get(key, Exchanged()) + Exchanged(sent=int(sent), received=int(received))
+    unowned = sum(
+        int(nbytes)
+        for one in reports
+        for _, other, nbytes in one.get("unowned", ())
+        if _peer(other, here, addresses) not in (None, here)
+    )
+    if unowned > MIB:
+        text = f"short connections of unknown users moved {byte_size(unowned)}"
+        missing = "; ".join(filter(None, [missing, text]))
     found = tuple(
         TcpConnections(peer=peer, interface=name, moved=both) for (peer, name), both in sums.items()
     )
     return (found if reports and (found or not missing) else None), missing
+
+
+def _peer(other: str, here: str, addresses: Mapping[str, Mapping[str, str]]) -> str | None:
+    # Bridges of containers have the same address on many hosts: this host comes first.
+    if other in addresses[here] or other.startswith("127.") or other == LOOPBACK_6:
+        return here
+    return next((name for name, known in addresses.items() if other in known), None)
 
 
 def _addresses(host: HostFacts, snapshots: Iterable[CounterSnapshot | None]) -> dict[str, str]:

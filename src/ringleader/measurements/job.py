@@ -114,14 +114,14 @@ class JobRun(StoredRun):
         """The most ranks that it had at a time."""
         return max((len(one.hosts) for one in self.starts), default=0)
 
-    @property
+    @cached_property
     def seconds(self) -> float:
         """The wall clock: to the end, or to the last line."""
         lines: tuple[Any, ...] = (*self.starts, *self.steps, *self.events, *self.samples)
         last = max((one.at for one in lines), default=0.0)
         return last if self.ended is None else max(last, self.ended.at)
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """What rates count."""
         return "samples" if any(one.samples for one in self.steps) else "steps"
@@ -148,12 +148,12 @@ class JobRun(StoredRun):
         for life, lines in self.lives:
             if not lines:
                 continue
-            kept = life.kept_until
-            if life.generation == 0 and found:
-                kept = _time_of(numbers, lines[0].number - int(max(lines[0].steps, default=0.0)))
+            own, before = [*_spans(life, lines)], _number_before(lines)
             if found:
+                kept = life.kept_until if life.generation else _time_of(numbers, before)
                 found = list(_divided(found, kept))
-            found += _spans(life, lines)
+            found += own
+            numbers += [(one.begin, before) for one in own[:1] if before >= 0]
             numbers += [(line.at, line.number) for line in lines if line.number]
         return tuple(found)
 
@@ -254,7 +254,8 @@ def quantile(times: Mapping[float, int], part: float) -> float:
 def _spans(life: Started, lines: tuple[Steps, ...]) -> Iterator[Span]:
     """Yield the steps of one life, by the rank that is furthest, and the pauses between them."""
     counts = [(line.at, max(line.steps, default=0.0)) for line in lines]
-    sums = (max(sums_of([line]).values(), key=lambda one: one["timed"]) for line in lines)
+    known = (found.values() for line in lines if (found := sums_of([line])))
+    sums = (max(some, key=lambda one: one["timed"]) for some in known)
     typical = [one["seconds"] / one["timed"] for one in sums if one["timed"] > 0 and one["seconds"] > 0]
     step = statistics.median(typical) if typical else 0.0
     begin = max(life.at, lines[0].at - step * counts[0][1])
@@ -283,6 +284,15 @@ def _divided(spans: Iterable[Span], kept: float | None) -> Iterator[Span]:
         else:
             yield replace(one, end=kept)
             yield replace(one, begin=kept, what="again")
+
+
+def _number_before(lines: tuple[Steps, ...]) -> int:
+    """Return the number of the step before a life's first, by its first line with one; below 0: unknown."""
+    for count, line in enumerate(lines, 1):
+        if line.number:
+            sums = sums_of(lines[:count]).values()
+            return line.number - int(max((one["steps"] for one in sums), default=0.0))
+    return -1
 
 
 def _time_of(numbers: list[tuple[float, int]], last: int) -> float | None:

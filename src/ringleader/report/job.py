@@ -16,6 +16,7 @@ from ringleader.dataclass_json import document as document_of
 from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.launch.elastic_history import Event
+from ringleader.launch.job_record import HostSample
 from ringleader.measurements.job import JobRun, quantile, sums_of, times_of
 from ringleader.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import (
@@ -141,8 +142,10 @@ def _of_steps(run: JobRun, width: float) -> Iterator[_Value]:
 def _of_hosts(run: JobRun, width: float) -> Iterator[_Value]:
     """Yield what interfaces and ports carried from sample to sample, and what GPUs reported."""
     before: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}
-    for host in dict.fromkeys(one.host for one in run.samples):
-        ours = [one for one in run.samples if one.host == host]
+    of_host: dict[str, list[HostSample]] = defaultdict(list)
+    for one in run.samples:
+        of_host[one.host].append(one)
+    for host, ours in of_host.items():
         for one in (some[-1] for some in _together(ours, width)):
             for device, counts in (*one.interfaces.items(), *one.ports.items()):
                 at, old = before.get((host, device), (one.at, counts))

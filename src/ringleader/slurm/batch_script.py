@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from ringleader.errors import Fault
@@ -22,6 +22,8 @@ EARLIER = 60.0
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _OURS = ("--array", "--parsable", "--requeue", "--no-requeue", "--signal", "--test-only", "--wait", "--wrap")
 """Options of sbatch that would change what the script is, or what sbatch answers."""
+_OUR_LETTERS = re.compile("-[HIOQhksv]*[aW]")
+"""``--array`` and ``--wait`` as letters, also behind letters without a value."""
 
 
 def _name(text: str) -> str:
@@ -49,7 +51,7 @@ def _sbatch_word(text: str) -> str:
     name = text.partition("=")[0]
     if not text.startswith("-") or not text.isprintable():
         raise WrongValueError(f"{text[:80]!r} is not an option of sbatch", "such as --constraint=a100")
-    if name in _OURS:
+    if _OUR_LETTERS.match(text) or any(one.startswith(name) for one in _OURS):  # sbatch takes beginnings
         raise WrongValueError(f"{name} is set by Ringleader", "leave it out; --requeue is an option of ours")
     return text
 
@@ -123,6 +125,19 @@ def faults_of(options: BatchOptions, *, grace: float) -> list[Fault]:
     return [Fault(where="--time", what=what, hint=f"ask for {least} minutes or more, or lower --grace")]
 
 
+def faults_of_export(
+    options: BatchOptions, names: Collection[str], environ: Mapping[str, str]
+) -> list[Fault]:
+    """Return a fault where sbatch would not pass on these variables, whose values are not in the script."""
+    given = [word for word in options.sbatch_arg if word.startswith(("--export=", "--export-file="))]
+    setting = given[-1] if given else f"SBATCH_EXPORT={environ.get('SBATCH_EXPORT') or 'ALL'}"
+    passed = setting.partition("=")[2].split(",")
+    if not names or (not setting.startswith("--export-file") and "ALL" in [one.upper() for one in passed]):
+        return []
+    what = f"{', '.join(sorted(names))}: {setting} keeps it from the job: sbatch passes values of secrets"
+    return [Fault(where="-x", what=what, hint="export ALL, or have the job read it from a file")]
+
+
 def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: float) -> tuple[str, ...]:
     """Return the options for sbatch. ``name``: of a job that has none. ``np``: tasks, each one slot."""
     values = {
@@ -144,19 +159,16 @@ def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: flo
 _REQUEUE = """
 # Slurm sends USR1 {notice} seconds before the time limit: the job is asked to end, then queued again.
 again=
-trap 'again=yes; kill -TERM $!' USR1
-trap : TERM  # Slurm sends it to the job as well
+trap 'again=yes; kill -TERM $! 2>/dev/null' USR1
+trap 'kill -TERM $! 2>/dev/null' TERM  # where Slurm tracks jobs by cgroup, only this shell gets it
 {command} &
 job=$!
+while kill -0 "$job" 2>/dev/null; do wait "$job"; done
 wait "$job"
 code=$?
-while [ "$code" -gt 128 ] && kill -0 "$job" 2>/dev/null; do
-    wait "$job"
-    code=$?
-done
 if [ -n "$again" ] && [ "$code" -ne 0 ]; then
     echo "ringleader: the time limit is near: job $SLURM_JOB_ID is queued again" >&2
-    scontrol requeue "$SLURM_JOB_ID"
+    scontrol requeue "$SLURM_JOB_ID" || echo "ringleader: job $SLURM_JOB_ID could not be queued again" >&2
 fi
 exit "$code"
 """

@@ -34,6 +34,7 @@ _WRONG = (
 _MUNGE = "[Mm]unge|authentication|credential"
 _AWAY = "[Uu]nable to contact|[Cc]onnection refused|[Cc]ommunication|timed out|[Ss]ocket"
 _INVALID = "[Ii]nvalid job id"
+_NO_ACCOUNTING = "accounting storage is disabled"
 UNKNOWN = "Slurm does not know it"
 """How an error says that there is no job of a number."""
 
@@ -82,7 +83,9 @@ class Slurm:
         found = jobs_of(out)
         if ids and not found and shutil.which("sacct", path=self._path):
             argv = ("sacct", "--noheader", "--parsable2", f"--jobs={','.join(ids)}", "--allocations")
-            _, out, _ = await self._run((*argv, f"--format={','.join(SACCT_FIELDS)}"))
+            code, out, err = await self._run((*argv, f"--format={','.join(SACCT_FIELDS)}"))
+            if code and not re.search(_NO_ACCOUNTING, err):
+                raise refusal("sacct", code, err)
             found = jobs_of(out, accounting=True)
         return found
 
@@ -145,6 +148,8 @@ def refusal(where: str, code: int, err: str) -> RefusedError:
     """Return what a program says that did not do what it should."""
     if re.search(_MUNGE, err):
         what, hint = "Slurm does not authenticate us", "is munge running here? munge -n | unmunge"
+    elif where == "sacct" and re.search(_AWAY, err):
+        what, hint = "Slurm's accounting does not answer", "is slurmdbd running?"
     elif re.search(_AWAY, err):
         what, hint = "Slurm's controller does not answer", "scontrol ping; is SLURM_CONF the right file?"
     elif "configuration" in err:

@@ -19,7 +19,7 @@ SQUEUE_FIELDS = (
     *("TimeLimit", "StartTime", "Partition", "UserName", "Name", "STDOUT"),
 )
 SACCT_FIELDS = (
-    *("JobID", "State", "Reason", "NodeList", "NNodes", "ExitCode", "Restarts", "Elapsed"),
+    *("JobID", "State", "Reason", "NodeList", "NNodes", "ExitCode", "Elapsed"),
     *("Timelimit", "Start", "Partition", "User", "JobName"),
 )
 _GOOD, _NONE = "COMPLETED", ("", "(null)", "None", "N/A", "Unknown", "None assigned")
@@ -114,6 +114,8 @@ def jobs_of(text: str, *, accounting: bool = False) -> list[SlurmJob]:
         values = [value.strip() for value in line.split(separator)][: len(SQUEUE_FIELDS)]
         values = ["" if value in _NONE and index != 2 else value for index, value in enumerate(values)]
         if len(values) >= len(SACCT_FIELDS) and re.match(r"\d", values[0]) and "." not in values[0]:
+            if accounting:
+                values.insert(SQUEUE_FIELDS.index("RestartCnt"), "")  # an older sacct refuses its Restarts
             found.append(_job(values, accounting=accounting))
     return found
 
@@ -194,5 +196,6 @@ def end_of(job: SlurmJob) -> End | None:
     reason = _ENDS[job.state].format(limit=job.limit, nodes=job.nodes or "which one is not known")
     if not reason:
         return End(exit_code=job.code or 1, whose="launcher", state=job.state)
-    code = {"TIMEOUT": TIMED_OUT, "CANCELLED": 143}.get(job.state, job.code or 3)
+    codes = {"TIMEOUT": TIMED_OUT, "CANCELLED": 143, "OUT_OF_MEMORY": job.code or 3}
+    code = codes.get(job.state, 3)  # of a node that failed, job.code is that of a script that was killed
     return End(exit_code=code, whose="Slurm", reason=f"job {job.id}: {reason}", state=job.state)

@@ -9,18 +9,15 @@
 
 # Slurm sends USR1 90 seconds before the time limit: the job is asked to end, then queued again.
 again=
-trap 'again=yes; kill -TERM $!' USR1
-trap : TERM  # Slurm sends it to the job as well
+trap 'again=yes; kill -TERM $! 2>/dev/null' USR1
+trap 'kill -TERM $! 2>/dev/null' TERM  # where Slurm tracks jobs by cgroup, only this shell gets it
 /venv/bin/python -P -m ringleader run --on slurm -- python 'a b.py' &
 job=$!
+while kill -0 "$job" 2>/dev/null; do wait "$job"; done
 wait "$job"
 code=$?
-while [ "$code" -gt 128 ] && kill -0 "$job" 2>/dev/null; do
-    wait "$job"
-    code=$?
-done
 if [ -n "$again" ] && [ "$code" -ne 0 ]; then
     echo "ringleader: the time limit is near: job $SLURM_JOB_ID is queued again" >&2
-    scontrol requeue "$SLURM_JOB_ID"
+    scontrol requeue "$SLURM_JOB_ID" || echo "ringleader: job $SLURM_JOB_ID could not be queued again" >&2
 fi
 exit "$code"

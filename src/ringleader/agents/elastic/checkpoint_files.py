@@ -401,6 +401,14 @@ class CheckpointFiles:
         if self._finishing:
             self.finish()
 
+    def give_up(self) -> None:
+        """Write no more: the job ends, and nobody waits longer."""
+        process_tree.send([self.pid], signal.SIGKILL)
+        seconds, newest = time.monotonic() - self._began, max(self._commits.held(), default=0)
+        self._number = max(self._number, newest if self._finishing else 0)
+        self._finishing = False
+        self._over({"why": f"{self._directory}: it was not written within {seconds:.0f} s, and the job ends"})
+
     def stop(self) -> None:
         """Read no more: the job ends."""
         if self.pid and self._memory >= 0:

@@ -25,8 +25,9 @@ from ringleader.agents.protocol import LauncherConnection
 
 LEFT_SECONDS = 3.5
 """For rank agents to end their ranks where we end: SIGTERM, and SIGKILL 2 s later."""
-FILE_SECONDS = 30.0
-"""After the launcher's last word: for a file of a commit that is being written."""
+FILE_SECONDS = 50.0
+"""After the launcher's last word, besides `LEFT_SECONDS`: for a file of a commit that is being written. The
+launcher waits a little longer (``elastic_session.FILES_SECONDS``)."""
 TICK_SECONDS = 0.5
 
 
@@ -144,7 +145,10 @@ class HostAgent:
             process_tree.send(
                 [pid for one in late for pid in (one, *process_tree.below(one))], signal.SIGKILL
             )
-        self._finished = not (late or writing) or now > end_at + FILE_SECONDS
+        is_late = now > end_at + FILE_SECONDS
+        if writing and is_late:
+            self.files.give_up()
+        self._finished = not (late or writing) or is_late
 
     def _fence(self, silence: float) -> None:
         """Freeze commits, and later end everything, where nothing comes from the launcher's host."""

@@ -293,6 +293,10 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         slurm_job=followed_slurm_job(chosen, where, elastic, environ),
         faults=faults,
     )
+    restart = environ.get("SLURM_RESTART_COUNT") or "0"
+    if restart != "0":  # the first run of this job has its record and traces in these directories
+        report, traces = (path and f"{path}/restart-{restart}" for path in (job.report, job.profile_dir))
+        job = replace(job, report=report, profile_dir=traces)
     if job.profile is not None:
         from ringleader.bench.run_file import name_of_now, script_name  # few jobs need it
 

@@ -21,7 +21,7 @@ from ringleader.followed_job import End, Listener
 from ringleader.option_fields import names_of
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import is_secret
-from ringleader.slurm.batch_script import BatchOptions, faults_of, sbatch_words, script_of
+from ringleader.slurm.batch_script import BatchOptions, faults_of, faults_of_export, sbatch_words, script_of
 from ringleader.slurm.controller import Slurm
 from ringleader.slurm.job_follower import follow as follow_job
 from ringleader.slurm.job_state import SlurmJob
@@ -81,6 +81,7 @@ def run_on_slurm(
     refuse((*job.faults, *faults_of(batch, grace=job.grace)))
     context = click.get_current_context()
     words, secret = without_secrets(words_given(context, _OUTSIDE | set(outside)))
+    refuse(faults_of_export(batch, secret, os.environ))
     configuration = context.find_object(Configuration)
     chosen = None if configuration is None else configuration.chosen
     python = (sys.executable, "-P", "-m", "ringleader", *([] if chosen is None else [f"--config={chosen}"]))

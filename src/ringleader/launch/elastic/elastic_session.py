@@ -37,6 +37,9 @@ from ringleader.render.rank_environment import FreePorts
 
 LEAVE_SECONDS = 10.0
 """After the end: for host agents to have ended, and the ranks' last output to be read."""
+FILES_SECONDS = 57.0
+"""The same, where host agents may write the last commit to a file: longer than they try
+(``host_agent_loop.FILE_SECONDS``), shorter than ``batch_script.SAVING`` before a time limit."""
 _LONGEST_WORDS = 200
 _TOGETHER = {"host_ready": 1, "rank_waiting": 1, "proxy_ready": 1, "committed": 1, "rank_attached": 2}
 """Messages that come from many at once, and which of them are decided together."""
@@ -68,6 +71,7 @@ class ElasticJob(Session[ElasticRank]):
         self._deciding = False
         self._timed_out = False
         self._finished_at: float | None = None
+        self._leave_seconds = LEAVE_SECONDS
         self._ports: FreePorts | None = None
         self._stopping = False
         self._terminal = signals.has_terminal()
@@ -140,6 +144,9 @@ class ElasticJob(Session[ElasticRank]):
                 self._event(event)
             case {"do": "finish"}:
                 self._finished_at = self.clock()
+                result = self.state.result
+                if self.context.elastic.checkpoint_dir and result is not None and result.exit_code:
+                    self._leave_seconds = FILES_SECONDS
             case {"do": "generation", "members": members}:
                 for number, (incarnation, *_) in enumerate(members):
                     if (rank := self.ranks.get(incarnation)) is not None:
@@ -162,7 +169,8 @@ class ElasticJob(Session[ElasticRank]):
         self.events.append(event)
         if (record := self.channels.record) is not None and event.kind == "generation":
             order = [self.ranks[one] for one in self.state.order if one in self.ranks]
-            record.started([rank.host.host.name for rank in order], event)
+            living = {rank for rank in self.ranks.values() if not rank.done}
+            record.started([rank.host.host.name for rank in order], event, living)
         elif record is not None:
             record.event(event)
         if event.kind == "generation" and event.generation == 1:
@@ -221,7 +229,7 @@ class ElasticJob(Session[ElasticRank]):
         if self._finished_at is None:
             return False
         now = self.clock()
-        if now > self._finished_at + LEAVE_SECONDS:
+        if now > self._finished_at + self._leave_seconds:
             self.hosts.wake()
             return True
         ranks_are_over = all(
@@ -390,7 +398,7 @@ class ElasticJob(Session[ElasticRank]):
 
     def send_stop(self, grace: float) -> None:
         """Have every rank end, SIGKILL after ``grace`` seconds."""
-        self._stopping = True
+        self._stopping, self._leave_seconds = True, LEAVE_SECONDS
         for rank in self.ranks.values():
             if not rank.done:
                 self.tell(rank, do="stop", grace=grace)

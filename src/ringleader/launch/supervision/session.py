@@ -39,6 +39,8 @@ MOVES = frozenset(("progress", "steps", "step"))
 """Reports of ranks that make steps."""
 FLUSH_SECONDS = 1.0
 """For words to the agents to leave this process before it stops."""
+SAME_SECONDS = 2.0
+"""After a SIGTERM: for the same one to come by another way."""
 MOST_LIVES = 1000
 """Reports of traffic that are kept of a rank: one for each life of its engine."""
 Rank = TypeVar("Rank", bound=RankState)
@@ -88,6 +90,8 @@ class Session(Generic[Rank]):
         """What was said last of ranks that wait for each other."""
         self.stragglers: Stragglers | None = None
         """Those that report how they spend a step."""
+        self._asked_at = float("-inf")
+        """When SIGTERM asked the job to end."""
         self._stops_after_stacks = False
         self._least_wait: float | None = None
         """From which a wait of ranks counts; ``None``: by what is usual."""
@@ -471,7 +475,10 @@ class Session(Generic[Rank]):
             self.signal(number)
 
     def signal(self, number: int) -> None:
-        """Serve a signal to the launcher; those that end the job do so at once a second time."""
+        """Serve a signal to the launcher; those that end the job do so at once a second time.
+
+        Not so a SIGTERM right after another: Slurm sends it to every process, and its script passes it on.
+        """
         if number == signal.SIGQUIT:
             self.show_stacks()
         elif number in signals.FORWARDED:
@@ -481,8 +488,11 @@ class Session(Generic[Rank]):
         elif number == signal.SIGCONT:
             self._continued()
         elif not self.is_stopping:
+            self._asked_at = self.clock() if number == signal.SIGTERM else self._asked_at
             self.stop_for(Cause(why=Why.SIGNAL, at=self.clock(), number=number))
-        elif number in (signal.SIGINT, signal.SIGTERM):
+        elif number == signal.SIGINT or (
+            number == signal.SIGTERM and self.clock() > self._asked_at + SAME_SECONDS
+        ):
             self.flow.hurry()
             self.send_stop(0.0)
 
