@@ -167,7 +167,8 @@ RUN_long-ssh := $(PYTEST) $(LONG) $(PAIR) tests/ssh tests/slurm tests/report
 RUN_long-images := $(PYTEST) $(LONG) tests/images
 RUN_long-examples := $(PYTEST) $(LONG) tests/examples
 RUN_long-unit := $(PYTEST) $(LONG) tests/unit tests/docs
-RUN_long-properties := env HYPOTHESIS_PROFILE=many $(PYTEST) -n 2 -m "hypothesis and not process" tests/unit
+RUN_long-properties := env HYPOTHESIS_PROFILE=many $(PYTEST) -n 2 -m "hypothesis and not process" tests/unit \
+	tests/examples/test_together.py
 
 # Alone, and with twice the time that a quiet machine needs: who is named and what is left is judged here.
 RUN_campaign-inputs := $(BIN)/python tests/campaigns/bad_input.py --sample 150

@@ -30,7 +30,8 @@ from ringleader.launch.outcome import Outcome
 from ringleader.plan.job import Job
 
 # The same examples in every run, and none of them on a clock: what passes here passes on a busier machine.
-# `make test-long` tries ten times as many; HYPOTHESIS_PROFILE=explore pytest … draws others.
+# `make test-long` tries ten times as many of each property that starts no process and sets no number itself;
+# HYPOTHESIS_PROFILE=explore pytest … draws others.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, max_examples=30)
 hypothesis.settings.register_profile("many", deadline=None, derandomize=True, max_examples=300)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)

@@ -30,24 +30,33 @@ class ForkServer:
         """``modules`` start no thread."""
         self._modules = modules
         self._place: tempfile.TemporaryDirectory[str] | None = None
+        self._server: subprocess.Popen[bytes] | None = None
 
     def command(self, *words: str) -> list[str]:
         """Return what stands for ``python`` with these words: a program or ``-m MODULE``, and arguments."""
-        if self._place is None:
+        if self._place is None or self._server is None or self._server.poll() is not None:
             self._place = tempfile.TemporaryDirectory(prefix="forked-", dir="/tmp")
             self._start(f"{self._place.name}/socket", clean_environment())
         return [sys.executable, "-I", "-S", str(PYTHON), "run", f"{self._place.name}/socket", *words]
 
     def _start(self, path: str, environ: Mapping[str, str]) -> None:
-        server = subprocess.Popen(
+        self._server = server = subprocess.Popen(
             [sys.executable, str(PYTHON), "serve", path, *self._modules],
             env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C is for the tests, which end it
         )
-        atexit.register(lambda: server.communicate())
+        atexit.register(_end, server)
         assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+
+
+def _end(server: subprocess.Popen[bytes]) -> None:
+    try:
+        server.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.communicate()
 
 
 RANKS = ForkServer("numpy", "torch", "torch._dynamo", "ringleader.torch", "ringleader.torch.elastic")

@@ -4,6 +4,10 @@
 ``run SOCKET PROGRAM ARGUMENTS…``, or ``-m`` and a module for the program, stands in for ``python PROGRAM …``:
 it has the program forked with its own environment, directory, processors and standard streams, passes signals
 on, and ends as the program does. It imports little itself.
+
+Not as with a Python of its own: all programs have one seed of hashes and one layout of memory (some long
+tests start theirs without this), a program is in a process group of its own, which SIGKILL of what stands in
+kills whole, and SIGSTOP stops what stands in alone, as nothing can pass it on.
 """
 
 import array
@@ -15,7 +19,10 @@ import signal
 import socket
 import sys
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (
+    *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGTSTP, signal.SIGCONT),
+)
 
 
 def serve(path: str, modules: "list[str]") -> None:
@@ -45,6 +52,8 @@ def serve(path: str, modules: "list[str]") -> None:
             pid, line = forked.pop(process)
             del lines[line.fileno()]
             if process not in ready:  # what it stands for was killed
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
                 os.kill(pid, signal.SIGKILL)
             status = os.waitpid(pid, 0)[1]
             os.close(process)
@@ -52,7 +61,13 @@ def serve(path: str, modules: "list[str]") -> None:
                 line.sendall(b"%d\n" % status)
         if door.fileno() in ready:
             line = door.accept()[0]
-            command, streams = received(line)
+            streams: list[int] = []
+            try:
+                command = received(line, streams)
+            except OSError:  # what stands for it was killed before it had said what it stands for
+                for fd in (*streams, line.detach()):
+                    os.close(fd)
+                continue
             pid = os.fork()
             if not pid:
                 for one in (door, line, *(line for _pid, line in forked.values())):
@@ -61,19 +76,25 @@ def serve(path: str, modules: "list[str]") -> None:
                 return
             for fd in streams:
                 os.close(fd)
-            line.sendall(b"%d\n" % pid)
+            with contextlib.suppress(OSError):  # the program does it, too; whoever is first
+                os.setpgid(pid, pid)
+            with contextlib.suppress(OSError):  # it was killed; the next look kills the program
+                line.sendall(b"%d\n" % pid)
             process = os.pidfd_open(pid)
             forked[process], lines[line.fileno()] = (pid, line), process
 
 
-def received(line: socket.socket) -> "tuple[dict, list[int]]":
-    """Return a command and its standard streams."""
-    streams = array.array("i")
-    data, beside, _flags, _address = line.recvmsg(65536, socket.CMSG_SPACE(3 * streams.itemsize))
-    streams.frombytes(beside[0][2])
+def received(line: socket.socket, streams: "list[int]") -> "dict":
+    """Return a command, append its standard streams; OSError where its sender has gone."""
+    data, beside, _flags, _address = line.recvmsg(65536, socket.CMSG_SPACE(12))
+    for _level, _kind, descriptors in beside:
+        streams += array.array("i", descriptors)
     while not data.endswith(b"\n"):
-        data += line.recv(65536)
-    return json.loads(data), streams.tolist()
+        part = line.recv(65536)
+        if not part:
+            raise ConnectionResetError
+        data += part
+    return json.loads(data)
 
 
 def become(command: "dict", streams: "list[int]", kept: "set[int]") -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.collectives.layouts import several_hosts
+from tests.fork_server import OVER_TCP
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
@@ -16,6 +17,26 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 @pytest.mark.parametrize("size", [2, *(pytest.param(one, marks=pytest.mark.long) for one in (3, 4))])
 def test_shared_memory(jobs: Any, size: int) -> None:
     jobs("contract.py", "window", ranks=size).passed(size)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("program", "transport", "environ"),
+    [
+        ("contract.py", "window", {}),
+        ("contract_exchanges.py", "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
+    ],
+)
+def test_ranks_that_are_started_as_by_users(
+    jobs: Any, program: str, transport: str, environ: dict[str, str]
+) -> None:
+    """Ranks of a pool are forked from one Python, and Open MPI is told how to send. These import by
+    themselves, hash with another seed each, and Open MPI chooses."""
+    mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
+    seeded = ["sh", "-c", 'PYTHONHASHSEED=$((OMPI_COMM_WORLD_RANK + 1)) exec "$@"', "sh"]
+    words = [sys.executable, str(jobs.programs / program), transport]
+    chosen = {name: value for name, value in jobs.environment(**environ).items() if name not in OVER_TCP}
+    jobs.run([mpirun, "--oversubscribe", "-n", "3", *seeded, *words], environ=chosen).passed(3)
 
 
 @pytest.mark.long
