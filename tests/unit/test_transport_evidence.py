@@ -53,7 +53,7 @@ def test_each_host_has_its_own() -> None:
     assert (second.before, second.after, second.nccl) == (None, None, ())
     assert (first.missing, second.missing) == (
         "",
-        "the agent of rank 2 reported nothing: it, or its host, was ended",
+        "the agent of rank 2 reported nothing: it or its host was terminated",
     )
     assert (first.mpi.family, first.mpi.version) == ("Open MPI", "5.0.8")
     assert (first.shared_with_others, second.shared_with_others) == (False, True)

@@ -42,6 +42,8 @@ _TELLING = {
 }
 """What a line must have one of."""
 _VERBS = "/dev/infiniband/uverbs"
+_SOCKETS = ("libtorch_cpu.so", "libtensorflow_framework.so", "libjax_common.so", "xla_extension.so")
+"""Files of frameworks that exchange by TCP where they have nothing better."""
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 """Lines of UCX that it would have printed, had its log not been asked for."""
@@ -58,6 +60,7 @@ class RankEvidence:
         self._connections: Connections | None = None
         self._verbs: set[str] = set()
         self._by_memory: set[str] = set()
+        self._by_sockets = False
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
@@ -90,6 +93,9 @@ class RankEvidence:
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
         mapped = process_tree.mpi_libraries(paths) | {path for path in paths if path.startswith(_GPUS)}
         self._by_memory |= {path.rpartition("/")[2] for path in mapped}
+        self._by_sockets = self._by_sockets or any(
+            path.rpartition("/")[2].startswith(_SOCKETS) for path in paths
+        )
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
@@ -153,6 +159,8 @@ class RankEvidence:
                 found["verbs"] = [name for name in map(sysfs.text, devices) if name]
             if self._by_memory:
                 found["by_memory"] = sorted(self._by_memory)[:MOST_FILES]
+            if self._by_sockets:
+                found["by_sockets"] = True
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

@@ -210,6 +210,8 @@ def test_within_a_host() -> None:
         found = within({"lo": 66}, {"lo": 64}, **keywords)
         assert (found.shares, found.exchanged) == ({}, 64 << 20), "memory or NVLink may have carried more"
         assert f"the host moved 64 MiB, its processes use {words}, and no log says" in found.unjudged
+    others = within({"lo": 66}, {"lo": 64}, by_sockets=False)
+    assert others.shares == {} and "no library that is known to exchange" in others.unjudged
     by_log = within({"lo": 3}, {"lo": 0.1}, nccl_log=SHM, gpus=2)
     assert (by_log.shares, by_log.by_log_only) == ({Wire.SHM: 1.0}, True)
     assert "this user's TCP connections within the host moved 102 KiB" in by_log.evidence

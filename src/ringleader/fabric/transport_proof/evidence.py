@@ -195,6 +195,8 @@ class HostEvidence:
     by_memory: tuple[str, ...] = ()
     """Libraries of an MPI and devices of GPUs that its ranks' processes have mapped. They may move bytes
     within the host without connections."""
+    by_sockets: bool = False
+    """Whether its ranks' processes have mapped a framework that may exchange by connections."""
     nccl: tuple[LogLines, ...] = ()
     ucx: tuple[LogLines, ...] = ()
     mpi: MpiTransport = MpiTransport()

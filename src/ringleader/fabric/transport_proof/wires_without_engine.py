@@ -55,6 +55,9 @@ def carried_within(host: HostEvidence, moved: BytesMoved) -> WireShares:
     if host.connections is None:
         return WireShares(unjudged=_unread(host), by_connections=True)
     ways = host.by_memory or (("GPUs",) if host.gpus else ())
+    if not host.by_sockets:  # they may be another job's
+        why = f"{text}, and its processes load no library that is known to exchange by them"
+        return WireShares(unjudged=why, by_connections=True)
     if nbytes < LEAST_JUDGED or ways:
         # What went through memory shows in no counter, and may be most of it.
         also = f", its processes use {names_words(ways)}" if ways else ""
