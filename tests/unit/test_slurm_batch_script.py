@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -295,7 +296,9 @@ def test_a_dry_run_prints_the_script_and_needs_no_slurm(capsys: pytest.CaptureFi
         "#SBATCH --open-mode=append",
     ]
     inner = "run --on slurm -n 4 --grace=45 -x A=1 --blacklist-cooldown-range 1 2 --min-np=2 --no-prefix"
-    assert out.endswith(f"exec {sys.executable} -P -m ringleader {inner} -- python train.py --nodes 3\n")
+    assert out.endswith(
+        f"exec {shlex.quote(sys.executable)} -P -m ringleader {inner} -- python train.py --nodes 3\n"
+    )
 
 
 @pytest.mark.usefixtures("outside")
