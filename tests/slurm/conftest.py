@@ -65,7 +65,7 @@ def fake_slurm(tmp_path: Path) -> dict[str, str]:
     programs.mkdir()
     for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct"):
         path = programs / name
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} -S {FAKE} {name} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{FAKE}" {name} "$@"\n')
         path.chmod(0o755)
     return {"PATH": f"{programs}:{os.environ['PATH']}", "FAKE_SLURM": str(tmp_path / "state")}
 
