@@ -123,7 +123,10 @@ def written(name: str, target: Path) -> Path:
     )
     place = shlex.quote(str(target))
     subprocess.run(["/bin/sh", "-c", step.replace(SELFTEST, place)], check=True, timeout=60)
-    target.write_text(re.sub(r"/usr/bin/python[0-9.]+", sys.executable, target.read_text(encoding="utf-8")))
+    python = target.with_name("python")  # a word without spaces, wherever the clone lies
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    target.write_text(re.sub(r"/usr/bin/python[0-9.]+", str(python), target.read_text(encoding="utf-8")))
     return target
 
 
