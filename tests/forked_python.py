@@ -5,9 +5,9 @@
 it has the program forked with its own environment, directory, processors and standard streams, passes signals
 on, and ends as the program does. It imports little itself.
 
-Not as with a Python of its own: all programs have one seed of hashes and one layout of memory (some long
-tests start theirs without this), a program is in a process group of its own, which SIGKILL of what stands in
-kills whole, and SIGSTOP stops what stands in alone, as nothing can pass it on.
+A Python that is started differs in this: here all programs have one seed of hashes and one layout of memory
+(some long tests start theirs without this), each program has its own process group, which SIGKILL of what
+stands in kills whole, and SIGSTOP stops what stands in alone, as nothing can pass it on.
 """
 
 import array

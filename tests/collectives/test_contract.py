@@ -30,7 +30,7 @@ def test_shared_memory(jobs: Any, size: int) -> None:
 def test_ranks_that_are_started_as_by_users(
     jobs: Any, program: str, transport: str, environ: dict[str, str]
 ) -> None:
-    """Ranks of a pool are forked from one Python, and Open MPI is told how to send. These import by
+    """Ranks of a pool are forked from one Python, and variables say how Open MPI sends. These import by
     themselves, hash with another seed each, and Open MPI chooses."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
     seeded = ["sh", "-c", 'PYTHONHASHSEED=$((OMPI_COMM_WORLD_RANK + 1)) exec "$@"', "sh"]

@@ -157,9 +157,7 @@ def as_text(found: Split) -> str:
             [
                 f"{one.kind} ({one.group})" if both and one.group else one.kind,
                 f"{one.count:,}",
-                *(NONE if value is None else seconds(value) for value in (one.seconds, one.exposed)),
-                NONE if one.waiting is None else seconds(one.waiting),
-                seconds(one.overlapped),
+                *_times(one.seconds, one.exposed, one.waiting, one.overlapped),
             ]
             for one in found.collectives
         ]
@@ -172,8 +170,12 @@ def as_text(found: Split) -> str:
 
 
 def _row(rank: RankSplit, steps: int, parts: Sequence[str]) -> list[str]:
-    values = [getattr(rank, part) for part in ("seconds", *parts, "overlapped")]
-    return [NONE if value is None else seconds(value / steps) for value in values]
+    return _times(*(getattr(rank, part) for part in ("seconds", *parts, "overlapped")), count=steps)
+
+
+def _times(*values: float | None, count: int = 1) -> list[str]:
+    """Return seconds as cells, each divided by a count; a mark where they are unknown."""
+    return [NONE if value is None else seconds(value / count) for value in values]
 
 
 def _sentences(found: Split) -> list[str]:

@@ -12,6 +12,8 @@ The process that writes every n-th commit copies it out of its buffer while rank
 other; where they have come round to this buffer before the copy was complete, the file is given up and the
 newest commit tried once more, from a copy in memory. One file at a time: a commit that is due meanwhile is
 left out. A file system that hangs blocks that process only, and after a while it is killed.
+
+Longer than others: the format of a file is read beside both that write and read it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 From mpirun's start until every rank, and mpirun, has ended. Everything that waits has a time by which it is
 given up, and whoever was waited for is named. What was lost and how
 the job ended is judged by ``launch/exit_reason``.
+
+Longer than others: each deadline is set by one event and lifted by another, and is read beside both.
 """
 
 from __future__ import annotations

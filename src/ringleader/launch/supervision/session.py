@@ -2,6 +2,8 @@
 
 What follows from the end of a rank is a policy: ``mpirun_session`` stops all ranks (and the launcher may
 start all of them again), ``launch/elastic/elastic_session`` has a rank replaced.
+
+Longer than others: what an agent reports and what it is sent change the same few fields, so both stand here.
 """
 
 from __future__ import annotations
