@@ -26,6 +26,11 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Set on all that we make, so that a watch can select nothing else."""
 MANAGER = "ringleader"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Labels of a TrainJob's Pods, which JobSet sets."""
+WORKERS = "ringleader/workers"
+"""Annotation of a job that has no MPIJob."""
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 
 
