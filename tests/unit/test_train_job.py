@@ -134,6 +134,7 @@ def test_what_waits_in_its_pod_is_made_with_the_others(name: str) -> None:
         ({"mpiImplementation": "Intel"}, "spec.mpiImplementation", "Open MPI alone"),
         ({"metadata": {"annotations": {"ringleader/min-workers": "1"}}}, "min-workers]", "elastic"),
         ({"metadata": {"annotations": {"ringleader/gang": "volcano"}}}, "gang]", "all Pods together"),
+        ({"metadata": {"annotations": {"ringleader/gang": "kubernetes"}}}, "gang]", "of coscheduling alone"),
         ({"slotsPerWorker": 0}, "spec.slotsPerWorker", "at least 1"),
         ({"runPolicy": {"activeDeadlineSeconds": 0}}, "activeDeadlineSeconds", "at least 1"),
         ({"name": "a" * 45}, "metadata.name", "64 characters"),

@@ -79,6 +79,7 @@ CLUSTER_TRAINING_RUNTIMES = _resource(
 )
 VOLCANO_POD_GROUPS = _resource("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
 PLUGIN_POD_GROUPS = _resource("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+POD_GROUPS = _resource("scheduling.k8s.io/v1beta1", "podgroups", "PodGroup")
 ALL = tuple(one for one in list(globals().values()) if isinstance(one, Resource))
 """All of these kinds."""
 

@@ -133,9 +133,16 @@ class PodOptions:
     )
     priority_class: str | None = option("PriorityClass of all Pods.", **_OBJECT)
     queue: str | None = option("Kueue's local queue; with --gang volcano, Volcano's queue.", **_OBJECT)
+    queue_priority: str | None = option("With --queue: Kueue's WorkloadPriorityClass of the job.", **_OBJECT)
+    topology: str | None = option(
+        "With --queue: nodes of one value of this label for all Pods, such as a rack, by Kueue's topology. "
+        "Ranks follow its order.",
+        metavar="required|preferred:LABEL",
+        read=read_by("topology"),
+    )
     gang: str | None = option(
         "Gang scheduler, which starts all Pods together or none. [default: the operator's]",
-        metavar="none|volcano|NAME",
+        metavar="none|volcano|kubernetes|NAME",
         read=read_by("name"),
     )
     service_account: str | None = option("ServiceAccount of all Pods.", **_OBJECT)

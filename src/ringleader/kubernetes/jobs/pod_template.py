@@ -8,10 +8,12 @@ from typing import Any
 
 from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs
 from ringleader.kubernetes.mpijob.annotations import PREFIX
+from ringleader.kubernetes.mpijob.object_metadata import KUEUE
 from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
 
 CONTAINER = "train"
+_GROUP = f"{KUEUE}podset-group-name"
 _EXPANDED = re.compile(r"\${2,}|\$(?=\()")
 
 
@@ -69,6 +71,11 @@ def pod_template(request: JobRequest, role: str, program: Program, resources: Pa
         }
     )
     notes = {name: text for name, text in request.annotation if not name.startswith(PREFIX)}
+    if request.topology is not None:
+        # The launcher and its workers are placed as one: Kueue takes groups of two kinds of Pods.
+        how, _, label = request.topology.partition(":")
+        notes[f"{KUEUE}podset-{how}-topology"] = label
+        notes |= {_GROUP: request.name} if request.workers else {}
     metadata = _given({"labels": dict(request.label), "annotations": notes})
     return _given({"metadata": metadata}) | {"spec": spec}
 

@@ -31,7 +31,9 @@ JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
 """Labels of a TrainJob's Pods, which JobSet sets."""
 WORKERS = "ringleader/workers"
 """Annotation of a job that has no MPIJob."""
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+KUEUE = "kueue.x-k8s.io/"
+KUEUE_QUEUE = f"{KUEUE}queue-name"
+KUEUE_PRIORITY = f"{KUEUE}priority-class"
 
 
 def document(api: str, kind: str, metadata: Document, **content: Any) -> Document:

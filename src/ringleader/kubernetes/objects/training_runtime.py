@@ -43,7 +43,7 @@ from ringleader.kubernetes.mpijob.object_metadata import (
 from ringleader.kubernetes.mpijob.train_job import NODE, TrainJob
 from ringleader.kubernetes.objects import init_containers, service_and_config_map, ssh_secret
 from ringleader.kubernetes.objects.exec_spawn import is_exec
-from ringleader.kubernetes.objects.gang_scheduling import VOLCANO, VOLCANO_QUEUE, gang_of
+from ringleader.kubernetes.objects.gang_scheduling import KUBERNETES, VOLCANO, VOLCANO_QUEUE, gang_of
 from ringleader.kubernetes.objects.launcher_and_workers import failure_policy, launcher_template, worker_pod
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
@@ -343,7 +343,10 @@ def _impossible(job: MPIJob, settings: OperatorSettings, runtime: str) -> Found:
     if spec.run_policy.active_deadline_seconds == 0:
         yield "spec.runPolicy.activeDeadlineSeconds", "0: a TrainJob's is at least 1", ""
     gang = gang_of(job, settings)
-    if gang and job.workers and not settings.image and not runtime:
+    if gang == KUBERNETES:
+        what = "kubernetes: Kubeflow Trainer makes groups of Volcano and of coscheduling alone"
+        yield f"metadata.annotations[{notes.GANG}]", what, "--gang volcano"
+    elif gang and job.workers and not settings.image and not runtime:
         what = f"{gang} starts all Pods together, so the launcher cannot be made when the nodes are ready"
         yield f"metadata.annotations[{notes.GANG}]", what, "--operator-image: it waits in its Pod"
     if runtime:
