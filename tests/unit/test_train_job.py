@@ -43,14 +43,14 @@ FIELDS = {
 
 def converted(**fields: Any) -> tuple[TrainJob, dict[str, str]]:
     settings, document = fields.pop("settings", ALONE), mpijob(**fields)
-    found = train_job_of(read(document), settings, runtime="")
-    return found.job, {change.where: str(change) for change in found.changes}
+    job, changes = train_job_of(read(document), settings)
+    return job, {change.where: str(change) for change in changes}
 
 
 def cases() -> dict[str, TrainJob]:
-    made = {name: train_job_of(job_of_options(**words), ALONE).job for name, words in OPTIONS.items()}
+    made = {name: train_job_of(job_of_options(**words), ALONE)[0] for name, words in OPTIONS.items()}
     for name, (settings, fields) in FIELDS.items():
-        made[name] = train_job_of(read(mpijob(**fields)), settings).job
+        made[name] = train_job_of(read(mpijob(**fields)), settings)[0]
     return made
 
 
@@ -186,7 +186,7 @@ def cluster_runtime() -> Any:
 def test_the_shipped_runtime_gives_valid_pods_and_the_jobs_words() -> None:
     words = {"np": 6, "slots_per_worker": 2, "run_launcher_as_worker": True, "memory": "4Gi", "x": ("A=1",)}
     words |= {"image": "ringleader-train:latest", "mount": ("claim:data:/data",), "node_selector": ("a=b",)}
-    job = train_job_of(job_of_options(**words), ALONE, runtime="ringleader").job
+    job = train_job_of(job_of_options(**words), ALONE, runtime="ringleader")[0]
     (document,) = job.documents()
     read_train_job(document)
     runtime = cluster_runtime()
@@ -212,6 +212,8 @@ def test_the_shipped_runtime_gives_valid_pods_and_the_jobs_words() -> None:
         ({"worker": {"image": "y"}}, "containers[0].image"),
         ({"worker": {"command": ["x"]}}, "[Worker].template.spec.containers[0].command"),
         ({"worker_pod": {"hostNetwork": True}}, "[Worker].template.spec.hostNetwork"),
+        ({"runPolicy": {"backoffLimit": 3}}, "--backoff-limit)"),
+        ({"runPolicy": {"ttlSecondsAfterFinished": 3}}, "--ttl)"),
         ({"launcher": {"ports": []}}, "[Launcher].template.spec.containers[0].ports"),
         ({"metadata": {"annotations": {"ringleader/gang": "volcano"}}}, "gang]"),
         ({"metadata": {"annotations": {"ringleader/rdma-profile": "shared"}}}, "rdma-profile]"),

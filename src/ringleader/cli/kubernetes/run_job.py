@@ -121,11 +121,11 @@ def check_claims(request: JobRequest, faults: Faults) -> None:
 
 def as_train_job(job: MPIJob, follow: FollowOptions) -> TrainJob:
     """Return the TrainJob of a job; what it cannot do that the MPIJob did goes to standard error."""
-    found = train_job_of(job, settings_of(follow), runtime=follow.runtime or "")
-    for change in found.changes:
+    found, changes = train_job_of(job, settings_of(follow), runtime=follow.runtime or "")
+    for change in changes:
         if change.is_lost:
             tell(str(change))
-    return found.job
+    return found
 
 
 def placed(connection: Connection, job: AnyJob) -> tuple[Connection, AnyJob]:

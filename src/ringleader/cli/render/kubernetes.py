@@ -165,9 +165,9 @@ def _converted(options: TrainJobOptions, follow: FollowOptions) -> list[Any]:
         documents = [one.value]
         if isinstance(one.job, MPIJob):
             with located(faults, one.where):
-                made = train_job_of(one.job, settings_of(follow), runtime=follow.runtime or "")
-                sys.stderr.write(changes_text([replace(one, changes=(*one.changes, *made.changes))]))
-                documents = list(made.job.documents())
+                made, changes = train_job_of(one.job, settings_of(follow), runtime=follow.runtime or "")
+                sys.stderr.write(changes_text([replace(one, changes=(*one.changes, *changes))]))
+                documents = list(made.documents())
         found += documents
     refuse(faults)
     return found

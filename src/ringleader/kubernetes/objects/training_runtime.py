@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.mpijob import annotations as notes
 from ringleader.kubernetes.mpijob import train_job
 from ringleader.kubernetes.mpijob.conversion import Change
+from ringleader.kubernetes.mpijob.field_schema import fields_of
 from ringleader.kubernetes.mpijob.model import (
     CleanPodPolicy,
     ManagedBy,
@@ -55,58 +56,33 @@ KEYS_SECRET = "{}-mpi-ssh-auth"
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 MANAGER = "ringleader/submit"
 """Manager of our patches of a runtime that exists."""
-_RESERVED = tuple(
-    f"OMPI_MCA_{name}"
-    for name in (
-        "orte_default_hostfile",
-        "plm_rsh_args",
-        "orte_keep_fqdn_hostnames",
-        "orte_set_default_slots",
-    )
-)
-"""Variables that the plug-in sets, and Trainer's webhook refuses in a TrainJob."""
 _OURS = (OPERATOR_NAME, JOB_NAME, JOB_ROLE, REPLICA_INDEX)
 """Labels by which an operator of MPIJobs takes a Pod for its own."""
 _PATCHED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "affinity", "tolerations")
 _PATCHED += ("securityContext", "volumes", "terminationGracePeriodSeconds")
 """Fields of a Pod that a TrainJob may patch in a runtime."""
-_GIVEN_BY_TRAINER = {
-    "name",
-    "image",
-    "command",
-    "args",
-    "env",
-    "resources",
-    "volumeMounts",
-    "securityContext",
-}
+_GIVEN = ("name", "image", "command", "args", "env", "resources", "volumeMounts", "securityContext")
+"""Fields of a container that a TrainJob may give or patch."""
+_ON_ALL_NODES = ("command", "args", "env")
+"""Of these, what workers cannot have otherwise than the launcher."""
+_OF_GROUPS = {"minAvailable", "minResources", "priorityClass"}
+"""Fields of a scheduling policy that Trainer's groups have not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Converted:
-    """A TrainJob, and what became of the MPIJob's fields."""
-
-    job: TrainJob
-    changes: tuple[Change, ...]
-
-
-def train_job_of(job: MPIJob, settings: OperatorSettings, *, runtime: str = "") -> Converted:
-    """Return the TrainJob of an MPIJob. RequestError with all that Trainer cannot do.
+def train_job_of(
+    job: MPIJob, settings: OperatorSettings, *, runtime: str = ""
+) -> tuple[TrainJob, tuple[Change, ...]]:
+    """Return the TrainJob of an MPIJob, and what is different there. RequestError with what cannot be.
 
     ``runtime``: a ClusterTrainingRuntime that exists and decides what is not the TrainJob's to say; without
     one, a TrainingRuntime of the job's name is made that says all of it. With the operator's image in
     ``settings`` the launcher waits in an init container, else by JobSet's ``dependsOn``.
     """
-    faults = [
-        Fault(where=where, what=what, hint=hint) for where, what, hint in _impossible(job, settings, runtime)
-    ]
-    refuse(faults)
+    refuse([Fault(where=one, what=what, hint=to) for one, what, to in _impossible(job, settings, runtime)])
     name, policy = job.metadata.name, job.spec.run_policy
-    changes = tuple(
-        Change(where=where, what=what, is_lost=lost) for where, what, lost in _changes(job, settings)
-    )
     kept = {key: text for key, text in job.metadata.annotations.items() if not key.startswith(notes.PREFIX)}
-    trainer: Document = {"numNodes": _nodes(job), "numProcPerNode": job.spec.slots_per_worker}
+    nodes = job.workers + (job.spec.run_launcher_as_worker or not job.workers)
+    trainer: Document = {"numNodes": nodes, "numProcPerNode": job.spec.slots_per_worker}
     reference = {"apiGroup": train_job.GROUP, "kind": train_job.RUNTIME, "name": name}
     patches: list[Document] = []
     own = None
@@ -137,12 +113,9 @@ def train_job_of(job: MPIJob, settings: OperatorSettings, *, runtime: str = "") 
         spec={key: value for key, value in spec.items() if value},
         runtime=own,
     )
-    return Converted(job=made, changes=changes)
-
-
-def _nodes(job: MPIJob) -> int:
-    """Return on how many nodes ranks run."""
-    return job.workers + (job.spec.run_launcher_as_worker or not job.workers)
+    return made, tuple(
+        Change(where=one, what=what, is_lost=lost) for one, what, lost in _changes(job, settings)
+    )
 
 
 def runtime_spec(
@@ -152,7 +125,7 @@ def runtime_spec(
     policy, gang = job.spec.run_policy, gang_of(job, settings)
     scheduling = policy.scheduling_policy or SchedulingPolicy()
     mpi = {
-        "numProcPerNode": max(1, job.spec.slots_per_worker),
+        "numProcPerNode": job.spec.slots_per_worker,
         "mpiImplementation": str(job.spec.mpi_implementation),
         "sshAuthMountPath": KEYS_PATH,
         "runLauncherAsNode": job.spec.run_launcher_as_worker or worker is None,
@@ -176,13 +149,9 @@ def runtime_spec(
         }
     )
     queue = scheduling.queue or job.metadata.annotations.get(VOLCANO_QUEUE, "")
-    timeout = scheduling.schedule_timeout_seconds
-    groups = (
-        {"volcano": {}}
-        if gang == VOLCANO
-        else {"coscheduling": {} if timeout is None else {"scheduleTimeoutSeconds": timeout}}
-    )
-    ttl = policy.ttl_seconds_after_finished
+    ttl, timeout = policy.ttl_seconds_after_finished, scheduling.schedule_timeout_seconds
+    plugin = {} if gang == VOLCANO or timeout is None else {"scheduleTimeoutSeconds": timeout}
+    groups = {VOLCANO if gang == VOLCANO else "coscheduling": plugin}
     return {
         "mlPolicy": {"numNodes": 1, "mpi": mpi},
         **({"podGroupPolicy": groups} if gang else {}),
@@ -254,8 +223,7 @@ def _as_trainer_makes_it(pod: Document, job: MPIJob, role: str) -> Document:
         first["volumeMounts"] = [one for one in first["volumeMounts"] if one["name"] != HOSTFILE_VOLUME]
     labels = {name: text for name, text in metadata["labels"].items() if name not in _OURS}
     found = {"metadata": {"labels": labels}, "spec": spec}
-    if metadata.get("annotations"):
-        found["metadata"]["annotations"] = metadata["annotations"]
+    found["metadata"] |= {key: metadata[key] for key in ("annotations",) if metadata.get(key)}
     renamed = _renamed(found, job)
     assert isinstance(renamed, dict)
     return renamed
@@ -288,9 +256,8 @@ def _trained(job: MPIJob) -> Document:
     """Return what a job trains in a runtime that exists, as ``spec.trainer`` says it."""
     (first,) = job.spec.mpi_replica_specs.launcher.template["spec"]["containers"]
     found = {key: first[key] for key in ("image", "command", "args") if first.get(key)}
-    env = [one for one in first.get("env") or () if one["name"] not in _RESERVED]
-    found |= {"env": env} if env else {}
-    found |= {"resourcesPerNode": first["resources"]} if first.get("resources") else {}
+    for key, called in (("env", "env"), ("resources", "resourcesPerNode")):
+        found |= {called: first[key]} if first.get(key) else {}
     renamed = _renamed(found, job)
     assert isinstance(renamed, dict)
     return renamed
@@ -325,11 +292,7 @@ def _impossible(job: MPIJob, settings: OperatorSettings, runtime: str) -> Found:
     """Yield what Trainer cannot do of a job."""
     name, spec = job.metadata.name, job.spec
     if not name:
-        yield (
-            "metadata.name",
-            "missing: its runtime needs a name that is known",
-            "--job-name, or edit the file",
-        )
+        yield "metadata.name", "missing: a runtime needs a name that is known", "--job-name, or edit the file"
     elif (fault := train_job.fault_of_name(name, job.workers)) is not None:
         yield ("metadata.name", *fault)
     if spec.mpi_implementation is not MpiImplementation.OPENMPI:
@@ -366,19 +329,20 @@ def _impossible_in_a_runtime(job: MPIJob, gang: str) -> Found:
     if gang:
         what = "the runtime's podGroupPolicy decides about gangs"
         yield f"metadata.annotations[{notes.GANG}]", what, alone
-    for name in job.metadata.annotations:
-        if name.startswith(notes.RDMA):
-            yield f"metadata.annotations[{name}]", "the runtime decides about NICs", alone
+    policy = job.spec.run_policy
+    odd = [
+        f"metadata.annotations[{name}]" for name in job.metadata.annotations if name.startswith(notes.RDMA)
+    ]
+    odd += ["spec.runPolicy.backoffLimit (--backoff-limit)"] if policy.backoff_limit else []
+    odd += ["spec.runPolicy.ttlSecondsAfterFinished (--ttl)"] if policy.ttl_seconds_after_finished else []
     pods = {"Launcher": specs.launcher.template["spec"], "Worker": specs.worker.template["spec"]}
     for kind, spec in pods.items():
         where, first = f"spec.mpiReplicaSpecs[{kind}].template.spec", spec["containers"][0]
-        own = () if kind == "Launcher" else ("command", "args", "env")
-        known = (*_PATCHED, "containers", "restartPolicy")
-        odd = [f"{where}.{key}" for key in spec if key not in known]
+        own = () if kind == "Launcher" else _ON_ALL_NODES
+        odd += [f"{where}.{key}" for key in spec if key not in (*_PATCHED, "containers", "restartPolicy")]
         odd += [f"{where}.containers[{index}]" for index in range(1, len(spec["containers"]))]
-        of_first = (key for key in first if key not in _GIVEN_BY_TRAINER or key in own)
-        odd += [f"{where}.containers[0].{key}" for key in of_first]
-        yield from ((one, "the runtime decides it", alone) for one in odd)
+        odd += [f"{where}.containers[0].{key}" for key in first if key not in _GIVEN or key in own]
+    yield from ((one, "the runtime decides it", alone) for one in odd)
     first, second = (spec["containers"][0] for spec in pods.values())
     for key in ("image", "resources"):
         if first.get(key) != second.get(key):
@@ -392,9 +356,7 @@ def _changes(job: MPIJob, settings: OperatorSettings) -> Iterator[tuple[str, str
     yield "apiVersion", f"is now {train_job.API_VERSION}", False
     what = f"are now {name}-{LAUNCHER}-0-0 and {name}-{NODE}-0-0 … in host names, commands and variables"
     yield "names of Pods", what, False
-    what = (
-        "Pods have jobset.sigs.k8s.io/jobset-name and replicatedjob-name in place of training.kubeflow.org/*"
-    )
+    what = "jobset.sigs.k8s.io/jobset-name and replicatedjob-name are in place of training.kubeflow.org/*"
     yield "labels of Pods", what, False
     if job.spec.run_launcher_as_worker and job.workers:
         what = "is mlPolicy.mpi.runLauncherAsNode; the launcher is the last host, so rank 0 is on node 0"
@@ -405,13 +367,9 @@ def _changes(job: MPIJob, settings: OperatorSettings) -> Iterator[tuple[str, str
     if policy.ttl_seconds_after_finished is not None:
         what = "removes the JobSet with its Pods; the TrainJob and its runtime stay"
         yield "spec.runPolicy.ttlSecondsAfterFinished", what, True
-    scheduling = policy.scheduling_policy
-    for field in ("min_available", "min_resources", "priority_class"):
-        if scheduling is not None and getattr(scheduling, field):
-            first, *others = field.split("_")
-            called = first + "".join(map(str.capitalize, others))
-            what = "dropped: Trainer counts all Pods, and takes the priority class of their templates"
-            yield f"spec.runPolicy.schedulingPolicy.{called}", what, True
+    for field in set(fields_of(policy.scheduling_policy or SchedulingPolicy())) & _OF_GROUPS:
+        what = "dropped: Trainer counts all Pods, and takes the priority class of their templates"
+        yield f"spec.runPolicy.schedulingPolicy.{field}", what, True
     if is_exec(job):
         what = "exec: Trainer has ssh alone, so the image needs sshd and ssh"
         yield f"metadata.annotations[{notes.SPAWN}]", what, True
