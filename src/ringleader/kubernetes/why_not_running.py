@@ -206,8 +206,10 @@ def causes_of(pod: PodView) -> Iterator[Cause]:
             yield Cause(level=Level.BLOCKED, what=what, hint=hint_on(what), word=word, text=text)
 
 
-NOT_MADE = ("FailedCreate", "MPIJobFailed", "ErrResourceExists", "ValidationError")
-NOT_MADE += ("TrainJobResourcesCreationFailed", "JobCreationFailed", "HeadlessServiceCreationFailed")
+NOT_MADE = (
+    *("FailedCreate", "MPIJobFailed", "ErrResourceExists", "ValidationError"),
+    *("TrainJobResourcesCreationFailed", "JobCreationFailed", "HeadlessServiceCreationFailed"),
+)
 """Reasons of events that say that an object could not be made."""
 EVENTS: Mapping[str, tuple[Level, Callable[[str], str]]] = {
     **dict.fromkeys(NOT_MADE, (Level.BLOCKED, advice)),

@@ -8,7 +8,7 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ringleader import __version__
 from ringleader.cli.follow_job import attend, job_terminal
@@ -53,6 +53,7 @@ from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.text_files import read_text
 
 AnyJob = MPIJob | TrainJob
+OneJob = TypeVar("OneJob", MPIJob, TrainJob)
 Where = Literal["kubernetes", "pods"]
 RUN_ID = "RUN"
 JOB_UID = "UID-OF-THE-JOB"
@@ -128,7 +129,7 @@ def as_train_job(job: MPIJob, follow: FollowOptions) -> TrainJob:
     return found
 
 
-def placed(connection: Connection, job: AnyJob) -> tuple[Connection, AnyJob]:
+def placed(connection: Connection, job: OneJob) -> tuple[Connection, OneJob]:
     """Return both in the job's namespace: its own, else that of the connection."""
     space = job.metadata.namespace or connection.namespace
     here = replace(job, metadata=replace(job.metadata, namespace=space))

@@ -89,7 +89,7 @@ class FollowOptions:
         choices=("mpijob", "trainjob"),
     )
     runtime: str | None = option(
-        "With --as trainjob: use this ClusterTrainingRuntime. [default: the job brings a runtime of its own]",
+        "With --as trainjob: use this ClusterTrainingRuntime. [default: a new one for this job]",
         metavar="NAME",
         read=read_by("name"),
         of="trainer",

@@ -138,7 +138,7 @@ def trainjob_command(options: TrainJobOptions) -> None:
       ringleader render trainjob job.yaml | kubectl apply -f -
       ringleader render trainjob --convert job-of-2019.yaml
 
-    Each job comes with a TrainingRuntime of its own, unless --runtime names a ClusterTrainingRuntime. What is
+    Each job comes with a separate TrainingRuntime, unless --runtime names a ClusterTrainingRuntime. What is
     different in the TrainJob is listed on stderr. TrainJobs in FILEs are checked and printed; objects of other
     kinds are printed unchanged.
     """  # noqa: E501

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, make_dataclass, replace
 from enum import StrEnum
+from types import GenericAlias
 from typing import Annotated, Any
 
 from ringleader.errors import RequestError
@@ -51,6 +52,11 @@ def _model(*required: str, **hints: Any) -> Any:
     )
 
 
+def _many(kind: Any) -> Any:
+    """Return the type of a list of such parts."""
+    return GenericAlias(tuple, (kind, ...))
+
+
 _Objects = tuple[AnyObject, ...]
 _Words = tuple[str, ...]
 _Least1 = Annotated[int, IntegerRange(minimum=1)]
@@ -70,8 +76,8 @@ _Container = _model("name", name=str, env=_Objects, volume_mounts=_Objects, secu
 _PodSpec = _model(
     service_account_name=str,
     volumes=_Objects,
-    init_containers=tuple[_Container, ...],
-    containers=tuple[_Container, ...],
+    init_containers=_many(_Container),
+    containers=_many(_Container),
     image_pull_secrets=_Objects,
     security_context=AnyObject,
     node_selector=Texts,
@@ -81,7 +87,7 @@ _PodSpec = _model(
     termination_grace_period_seconds=_Seconds,
 )
 _Job = _model(metadata=_About, spec=_model(template=_model(metadata=_About, spec=_PodSpec)))
-_JobSet = _model(replicated_jobs=tuple[_model("name", name=str, template=_Job), ...])
+_JobSet = _model(replicated_jobs=_many(_model("name", name=str, template=_Job)))
 _Patch = _model(
     "manager",
     manager=str,
@@ -93,7 +99,7 @@ SPEC = _model(
     runtime_ref=_model("name", name=str, api_group=str, kind=str),
     initializer=_model(dataset=_Source, model=_Source),
     trainer=_Trainer,
-    runtime_patches=tuple[_Patch, ...],
+    runtime_patches=_many(_Patch),
     suspend=bool,
     active_deadline_seconds=Annotated[int, IntegerRange(bits=64, minimum=1)],
     managed_by=_Manager,
@@ -141,11 +147,11 @@ def read_train_job(manifest: Mapping[str, Any], *, places: SourceLines = NOWHERE
         _check_spec(spec, faults)
     metadata = manifest.get("metadata")
     if isinstance(metadata, Mapping):
-        name = metadata.get("name") or metadata.get("generateName")
-        if not name:
+        called = metadata.get("name") or metadata.get("generateName")
+        if not called:
             faults.add(ROOT.fields("metadata", "name"), "missing", "give the job a name")
-        elif isinstance(name, str) and not re.fullmatch(object_names.LABEL, name.rstrip("-")):
-            faults.add(ROOT.fields("metadata", "name"), f"{name!r} is not a DNS label", "a-z, 0-9 and -")
+        elif isinstance(called, str) and not re.fullmatch(object_names.LABEL, called.rstrip("-")):
+            faults.add(ROOT.fields("metadata", "name"), f"{called!r} is not a DNS label", "a-z, 0-9 and -")
     if faults.found:
         raise RequestError(faults.in_order())
     return TrainJob(metadata=found["metadata"], spec=manifest["spec"])

@@ -58,8 +58,10 @@ MANAGER = "ringleader/submit"
 """Manager of our patches of a runtime that exists."""
 _OURS = (OPERATOR_NAME, JOB_NAME, JOB_ROLE, REPLICA_INDEX)
 """Labels by which an operator of MPIJobs takes a Pod for its own."""
-_PATCHED = ("serviceAccountName", "imagePullSecrets", "nodeSelector", "affinity", "tolerations")
-_PATCHED += ("securityContext", "volumes", "terminationGracePeriodSeconds")
+_PATCHED = (
+    *("serviceAccountName", "imagePullSecrets", "nodeSelector", "affinity", "tolerations"),
+    *("securityContext", "volumes", "terminationGracePeriodSeconds"),
+)
 """Fields of a Pod that a TrainJob may patch in a runtime."""
 _GIVEN = ("name", "image", "command", "args", "env", "resources", "volumeMounts", "securityContext")
 """Fields of a container that a TrainJob may give or patch."""
@@ -318,7 +320,7 @@ def _impossible(job: MPIJob, settings: OperatorSettings, runtime: str) -> Found:
 
 def _impossible_in_a_runtime(job: MPIJob, gang: str) -> Found:
     """Yield what a TrainJob cannot say where the runtime exists."""
-    specs, alone = job.spec.mpi_replica_specs, "leave out --runtime: then the job has a runtime of its own"
+    specs, alone = job.spec.mpi_replica_specs, "leave out --runtime: then a runtime is made for the job"
     if specs.worker is None:
         what = "a runtime of MPI makes a node beside the launcher: a job of one node would be two Pods"
         yield "spec.mpiReplicaSpecs[Worker]", what, alone
