@@ -25,6 +25,8 @@ CLUSTER_RUNTIME = Path(__file__).parent.parent.parent / "deploy" / "trainer" / "
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"np": 4, "slots_per_worker": 2},
     "gpus": {"np": 16, "gpus": 8, "memory": "64Gi", "rdma": "shared"},
+    "host-network": {"np": 4, "gpus": 2, "rdma": "host-network"},
+    "claims": {"np": 4, "gpus": 2, "rdma": "dra", "rdma_claim_template": "team-pairs"},
     "one-node": {"np": 8, "gpus": 8, "run_launcher_as_worker": True},
     "launcher-as-node": {"np": 6, "slots_per_worker": 2, "run_launcher_as_worker": True},
     "kueue": {"np": 2, "queue": "team-queue", "priority_class": "high", "ttl": 3600, "timeout": 600.0},
@@ -102,6 +104,26 @@ def test_the_key_is_for_its_user_alone() -> None:
         source = volumes[mounts["/root/.ssh"]]["secret"]
         assert source["defaultMode"] == 0o600
         assert source["secretName"] == f"{job['metadata']['name']}-mpi-ssh-auth"
+
+
+def test_pods_with_the_hosts_network_stay_apart() -> None:
+    runtime, job = CASES["host-network"].documents()
+    for pod in trainer.pods_of(trainer.jobset_of(job, runtime)).values():
+        (apart,) = (
+            term["labelSelector"]["matchLabels"]
+            for term in pod["spec"]
+            .get("affinity", {})
+            .get("podAntiAffinity", {})
+            .get("requiredDuringSchedulingIgnoredDuringExecution", [{"labelSelector": {"matchLabels": {}}}])
+        )
+        assert apart.items() <= pod["metadata"]["labels"].items()
+        if "-node-" in pod["metadata"]["name"]:
+            assert apart == {
+                "jobset.sigs.k8s.io/jobset-name": job["metadata"]["name"],
+                "jobset.sigs.k8s.io/replicatedjob-name": "node",
+            }
+            (first,) = pod["spec"]["containers"]
+            assert str(first["readinessProbe"]["tcpSocket"]["port"]) in first["args"]
 
 
 def test_host_names_are_those_of_trainer() -> None:

@@ -34,6 +34,8 @@ from ringleader.kubernetes.mpijob.model import (
 from ringleader.kubernetes.mpijob.object_metadata import (
     JOB_NAME,
     JOB_ROLE,
+    JOBSET_NAME,
+    JOBSET_ROLE,
     LAUNCHER,
     OPERATOR_NAME,
     REPLICA_INDEX,
@@ -58,6 +60,8 @@ MANAGER = "ringleader/submit"
 """Manager of our patches of a runtime that exists."""
 _OURS = (OPERATOR_NAME, JOB_NAME, JOB_ROLE, REPLICA_INDEX)
 """Labels by which an operator of MPIJobs takes a Pod for its own."""
+_THEIRS = {JOB_NAME: JOBSET_NAME, JOB_ROLE: JOBSET_ROLE}
+"""Labels in selectors → what JobSet calls them."""
 _PATCHED = (
     *("serviceAccountName", "imagePullSecrets", "nodeSelector", "affinity", "tolerations"),
     *("securityContext", "volumes", "terminationGracePeriodSeconds"),
@@ -226,19 +230,18 @@ def _as_trainer_makes_it(pod: Document, job: MPIJob, role: str) -> Document:
     labels = {name: text for name, text in metadata["labels"].items() if name not in _OURS}
     found = {"metadata": {"labels": labels}, "spec": spec}
     found["metadata"] |= {key: metadata[key] for key in ("annotations",) if metadata.get(key)}
-    renamed = _renamed(found, job)
-    assert isinstance(renamed, dict)
-    return renamed
+    return dict(_renamed(found, job))
 
 
 def _renamed(value: Any, job: MPIJob) -> Any:
-    """Return JSON in which the host names of an MPIJob's Pods are those of a TrainJob's.
+    """Return JSON in which an MPIJob's host names, and labels in selectors, are those of a TrainJob.
 
     Ranks meet on the host of rank 0, which is node 0 where there are nodes: they come before the launcher.
     """
     name = job.metadata.name
     if isinstance(value, Mapping):
-        found = {key: _renamed(one, job) for key, one in value.items()}
+        found = {_THEIRS.get(key, key): _renamed(one, job) for key, one in value.items()}
+        found |= {JOBSET_ROLE: NODE} if value.get(JOB_ROLE) == WORKER else {}
         if found.get("name") == "MASTER_ADDR" and job.workers and isinstance(found.get("value"), str):
             found["value"] = found["value"].replace(f"{name}-{LAUNCHER}-0-0", f"{name}-{NODE}-0-0")
         return found
@@ -260,9 +263,7 @@ def _trained(job: MPIJob) -> Document:
     found = {key: first[key] for key in ("image", "command", "args") if first.get(key)}
     for key, called in (("env", "env"), ("resources", "resourcesPerNode")):
         found |= {called: first[key]} if first.get(key) else {}
-    renamed = _renamed(found, job)
-    assert isinstance(renamed, dict)
-    return renamed
+    return dict(_renamed(found, job))
 
 
 def _patches(job: MPIJob) -> list[Document]:
