@@ -162,6 +162,8 @@ def test_a_runtime_of_torch_is_led_by_its_first_node(start: Start, kubeflow: Tra
     }
     path = tmp_path / "job.yaml"
     path.write_text(json.dumps(document))
+    refused = start("k8s", "submit", "--as", "trainjob", "--runtime", "x", str(path))
+    assert refused.ends() == 2 and "--runtime: is for what" in refused.err
     command = start("k8s", "submit", str(path))
     kubeflow.arrived()
     kubeflow.reports(node=0)

@@ -169,8 +169,8 @@ def _check_form(on: Where, job: AnyJob, follow: FollowOptions) -> None:
     faults = Faults()
     if on == "pods" and (follow.form == "trainjob" or isinstance(job, TrainJob)):
         faults.add("--on pods", "makes Pods without Kubeflow Trainer", "leave it out for a TrainJob")
-    if follow.runtime is not None and follow.form != "trainjob":
-        faults.add("--runtime", "means nothing for an MPIJob", "add --as trainjob")
+    if follow.runtime is not None and (follow.form != "trainjob" or isinstance(job, TrainJob)):
+        faults.add("--runtime", "is for what --as trainjob makes a TrainJob of", "add it, or edit the file")
     refuse(faults.found)
 
 
