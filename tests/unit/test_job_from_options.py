@@ -74,6 +74,8 @@ GOLDENS: dict[str, dict[str, Any]] = {
     "kueue": {"queue": "team-queue"},
     "kueue-topology": {"np": "4", "queue": "team-queue", "queue_priority": "high", "priority_class": "pods",
      "topology": "preferred:cloud.provider.com/topology-rack"},
+    "compute-domain": {"np": "8", "gpus": "4", "compute_domain": "train-nvlink", "rdma": "dra",
+     "rdma_claim_template": "team-pairs"},
     "volcano": {"queue": "team-queue", "gang": "volcano"},
 }  # fmt: skip
 

@@ -19,11 +19,12 @@ from ringleader.kubernetes.jobs.job_request import (
     is_device,
     named_amounts,
 )
-from ringleader.kubernetes.jobs.mpijob_builder import VOLCANO, mpijob
+from ringleader.kubernetes.jobs.mpijob_builder import mpijob
 from ringleader.kubernetes.jobs.pod_options import LARGEST, NicOptions, PodOptions
 from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import check
+from ringleader.kubernetes.objects.gang_scheduling import VOLCANO
 from ringleader.kubernetes.rdma.pod_nics import NETWORKS, advice_on
 from ringleader.kubernetes.rdma.request import (
     OFFERED,

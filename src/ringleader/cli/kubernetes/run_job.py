@@ -8,7 +8,7 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from ringleader import __version__
 from ringleader.cli.follow_job import attend, job_terminal
@@ -36,6 +36,7 @@ from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.job_state import JobView
 from ringleader.kubernetes.jobs.job_submission import (
     MpiJobSubmission,
+    OneJob,
     OperatorlessSubmission,
     TrainJobSubmission,
 )
@@ -53,7 +54,6 @@ from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.text_files import read_text
 
 AnyJob = MPIJob | TrainJob
-OneJob = TypeVar("OneJob", MPIJob, TrainJob)
 Where = Literal["kubernetes", "pods"]
 RUN_ID = "RUN"
 JOB_UID = "UID-OF-THE-JOB"

@@ -20,6 +20,7 @@ from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.pod_options import read_by
 from ringleader.kubernetes.jobs.pod_template import single_pod
 from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.object_metadata import document
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import rdma_annotations
 from ringleader.kubernetes.objects.training_runtime import train_job_of
@@ -37,11 +38,15 @@ JOB_NAMES = names_of(JobOptions)
 
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
-    """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
-    nics = request.rdma
-    if nics is None or not nics.makes_template:
-        return []
-    return [template(nics, job=request.name, namespace=request.namespace)]
+    """Return the ComputeDomain and the ResourceClaimTemplate that a job needs beside it, if it does."""
+    nics, name, found = request.rdma, request.compute_domain, []
+    if name is not None:
+        meta = {"name": name} | ({"namespace": request.namespace} if request.namespace else {})
+        spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}}
+        found.append(document("resource.nvidia.com/v1beta1", "ComputeDomain", meta, spec=spec))
+    if nics is not None and nics.makes_template:
+        found.append(template(nics, job=request.name, namespace=request.namespace))
+    return found
 
 
 def show_objects(options: JsonOptions, values: Sequence[object]) -> None:

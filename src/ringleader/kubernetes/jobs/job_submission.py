@@ -8,8 +8,9 @@ import contextlib
 import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
-from ringleader.errors import Fault, RefusedError, RingleaderError
+from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import (
     JOBS,
@@ -34,6 +35,7 @@ from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.ssh_secret import generate, key_type, known_as
 from ringleader.kubernetes.why_not_running import refused
 
+OneJob = TypeVar("OneJob", bound=MPIJob | TrainJob)
 AT_ONCE = 32
 """Objects that are created side by side."""
 PATIENCE = 60.0
@@ -42,85 +44,66 @@ LOOK_AGAIN = 0.5
 """Seconds between looks at what is left."""
 
 
-class MpiJobSubmission:
-    """An MPIJob on its way to a cluster whose operator looks after it."""
+class _Submission(Generic[OneJob]):
+    """A job on its way to a cluster where a controller looks after it."""
 
     cleans_up = False
 
-    def __init__(self, cluster: Cluster, job: MPIJob, *, tell: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, job: OneJob, *, tell: Callable[[str], None]) -> None:
         """``tell`` takes a sentence about a server that is away."""
         self._cluster, self._job, self._tell = cluster, job, tell
         self._sent: JobView | None = None
-
-    async def send(self) -> JobView:
-        """Create the job and return it as the cluster stored it.
-
-        Raises RequestError where the server finds the job invalid, RefusedError where it takes none.
-        """
-        metadata = self._job.metadata
-        try:
-            self._sent = mpijob_view(await self._cluster.create(MPIJOBS, write(request(self._job))))
-        except ApiError as error:
-            name, space = metadata.name or metadata.generate_name, metadata.namespace
-            raise refused(error, doing="create", resource=MPIJOBS, name=name, namespace=space) from error
-        return self._sent
 
     async def remove(self) -> None:
         """Delete it, if it was created."""
         if self._sent is not None:
             await remove(self._cluster, self._sent, within=PATIENCE, tell=self._tell)
 
+    async def _create(self, resource: Resource, document: Object) -> Object:
+        """Raise RequestError where the server finds an object invalid, RefusedError where it takes none."""
+        try:
+            return await self._cluster.create(resource, document)
+        except ApiError as error:
+            metadata = self._job.metadata
+            name, space = metadata.name or metadata.generate_name, metadata.namespace
+            raise refused(error, doing="create", resource=resource, name=name, namespace=space) from error
 
-class TrainJobSubmission:
-    """A TrainJob on its way to Kubeflow Trainer, with the runtime that belongs to it alone."""
 
-    cleans_up = False
+class MpiJobSubmission(_Submission[MPIJob]):
+    """An MPIJob, which an operator looks after."""
 
-    def __init__(self, cluster: Cluster, job: TrainJob, *, tell: Callable[[str], None]) -> None:
-        """``tell`` takes a sentence about a server that is away."""
-        self._cluster, self._job, self._tell = cluster, job, tell
-        self._sent: JobView | None = None
+    async def send(self) -> JobView:
+        """Create the job and return it as the cluster stored it."""
+        self._sent = mpijob_view(await self._create(MPIJOBS, write(request(self._job))))
+        return self._sent
+
+
+class TrainJobSubmission(_Submission[TrainJob]):
+    """A TrainJob, which Kubeflow Trainer looks after, with the runtime that belongs to it alone."""
 
     async def send(self) -> JobView:
         """Create the runtime, then the job, which owns it from then on; nothing stays if one is refused."""
         *runtimes, document = self._job.documents()
         name, space, uid = self._job.metadata.name, self._job.metadata.namespace, ""
         for one in runtimes:
-            call = self._cluster.create(TRAINING_RUNTIMES, one)
-            uid = str((await self._answered("create", TRAINING_RUNTIMES, call))["metadata"]["uid"])
+            uid = str((await self._create(TRAINING_RUNTIMES, one))["metadata"]["uid"])
         try:
-            made = await self._answered("create", TRAIN_JOBS, self._cluster.create(TRAIN_JOBS, document))
-        except BaseException:
-            if runtimes:
+            self._sent = train_job_view(await self._create(TRAIN_JOBS, document))
+        except (RefusedError, RequestError) as error:
+            if runtimes and not isinstance(error, UnreachableError):  # else the job may have been made
                 with contextlib.suppress(ApiError, UnreachableError):
                     await self._cluster.delete(TRAINING_RUNTIMES, name, space, uid=uid)
             raise
-        self._sent = train_job_view(made)
         if runtimes:
             # Trainer keeps a copy of the runtime's spec: its end with the job is all that this is for.
             kind = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind}
             owner = {**kind, "name": name, "uid": self._sent.uid, "controller": True}
-            patch = {"metadata": {"ownerReferences": [owner]}}
             try:
+                patch = {"metadata": {"ownerReferences": [owner]}}
                 await self._cluster.patch(TRAINING_RUNTIMES, name, patch, space)
             except (ApiError, UnreachableError) as error:
                 self._tell(f"the TrainingRuntime {name} will stay when the job is deleted: {error}")
         return self._sent
-
-    async def remove(self) -> None:
-        """Delete it, if it was created."""
-        if self._sent is not None:
-            await remove(self._cluster, self._sent, within=PATIENCE, tell=self._tell)
-
-    async def _answered(self, doing: str, resource: Resource, call: Awaitable[Object]) -> Object:
-        metadata = self._job.metadata
-        try:
-            return await call
-        except ApiError as error:
-            space = metadata.namespace
-            raise refused(
-                error, doing=doing, resource=resource, name=metadata.name, namespace=space
-            ) from error
 
 
 class OperatorlessSubmission:

@@ -32,6 +32,7 @@ from ringleader.kubernetes.mpijob.model import (
 )
 from ringleader.kubernetes.mpijob.object_metadata import KUEUE_PRIORITY, KUEUE_QUEUE
 from ringleader.kubernetes.objects import ssh_secret
+from ringleader.kubernetes.objects.gang_scheduling import VOLCANO
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 from ringleader.kubernetes.objects.service_and_config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.rdma.pod_nics import add_nics
@@ -181,9 +182,6 @@ def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
         values["OMP_NUM_THREADS"] = str(max(1, int(milli) // 1000 // max(1, request.slots)))
     nics = {} if request.rdma is None else dict(request.rdma.env)
     return tuple((values | nics | dict(request.env)).items())
-
-
-VOLCANO = "volcano"
 
 
 def mpijob(request: JobRequest) -> MPIJob:

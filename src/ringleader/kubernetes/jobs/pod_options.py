@@ -95,6 +95,9 @@ class PodOptions:
         read=read_by("resource"),
     )
     nics: NicOptions = group(NicOptions)
+    compute_domain: str | None = option(
+        "NVLink between nodes: ComputeDomain of the workers, whose claim template is called alike.", **_OBJECT
+    )
     launcher_cpu: str | None = option("CPUs of the launcher.", **_AMOUNT)
     launcher_memory: str | None = option("Memory of the launcher.", **_AMOUNT)
     claim: tuple[Mount, ...] = many(

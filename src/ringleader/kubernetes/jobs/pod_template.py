@@ -13,6 +13,8 @@ from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
 
 CONTAINER = "train"
+CHANNEL = "nvlink"
+"""Claim of a worker for a channel of its ComputeDomain."""
 _GROUP = f"{KUEUE}podset-group-name"
 _EXPANDED = re.compile(r"\${2,}|\$(?=\()")
 
@@ -60,9 +62,15 @@ def pod_template(request: JobRequest, role: str, program: Program, resources: Pa
             "volumeMounts": [{"name": name, **mount} for name, _, mount in volumes],
         }
     )
+    claims = [{"name": CHANNEL}] if has_ranks and request.compute_domain else []
+    if claims:
+        container["resources"] = {**container.get("resources", {}), "claims": claims}
     spec = {"containers": [container]} | _given(
         {
             "volumes": [{"name": name, **source} for name, source, _ in volumes],
+            "resourceClaims": [
+                {**one, "resourceClaimTemplateName": request.compute_domain} for one in claims
+            ],
             "imagePullSecrets": [{"name": name} for name in request.image_pull_secret],
             "nodeSelector": dict(request.node_selector),
             "tolerations": list(request.toleration),
