@@ -140,7 +140,7 @@ def test_without_the_extra_it_is_said_what_to_install(argv, tmp_path):
 
 
 def test_a_compute_domain_comes_before_its_job(call):
-    """Fields: kubernetes-sigs/dra-driver-nvidia-gpu 61de3f2, api/nvidia.com/resource/v1beta1/computedomain.go."""
+    """Fields: kubernetes-sigs/dra-driver-nvidia-gpu 61de3f2, api/…/resource/v1beta1/computedomain.go."""
     words = ("--image", "x", "--compute-domain", "nv", "-n", "2", "--job-name", "t", "--json", "--", "python")
     code, out, _ = call("render", "mpijob", "--namespace", "team", *words)
     domain, job = json.loads(out)["items"]
