@@ -126,6 +126,18 @@ def test_pods_with_the_hosts_network_stay_apart() -> None:
             assert str(first["readinessProbe"]["tcpSocket"]["port"]) in first["args"]
 
 
+def test_a_node_is_ready_when_its_sshd_listens() -> None:
+    def probe(**worker: Any) -> Any:
+        runtime, _ = converted(worker=worker)[0].documents()
+        node = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]
+        return node["template"]["spec"]["template"]["spec"]["containers"][0]["readinessProbe"]
+
+    assert probe()["exec"]["command"][0] == "grep"  # the image's sshd_config names the port
+    assert probe(ports=[{"name": "ssh", "containerPort": 2222}])["tcpSocket"] == {"port": 2222}
+    assert probe(command=["/usr/sbin/sshd", "-De", "-p", "77"])["tcpSocket"] == {"port": 77}
+    assert probe(readinessProbe={"httpGet": {"port": 1}}) == {"httpGet": {"port": 1}}
+
+
 def test_host_names_are_those_of_trainer() -> None:
     runtime, job = CASES["sidecar"].documents()
     launcher = runtime["spec"]["template"]["spec"]["replicatedJobs"][-1]["template"]["spec"]["template"]

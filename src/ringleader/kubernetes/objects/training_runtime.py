@@ -54,6 +54,8 @@ KEYS_PATH = "/etc/trainer-ssh"
 """Where the plug-in mounts the keys; ours are where ssh looks for them."""
 HOSTFILE_VOLUME = "mpi-hostfile"
 """Volume that the plug-in adds to the launcher."""
+LISTENS = ("grep", "-qs", " 0A ", "/proc/net/tcp", "/proc/net/tcp6")
+"""Says whether anything in a Pod listens: only the image knows at which port its sshd does."""
 KEYS_SECRET = "{}-mpi-ssh-auth"
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 MANAGER = "ringleader/submit"
@@ -186,7 +188,7 @@ def node_pod(job: MPIJob, settings: OperatorSettings) -> Document:
     pod = worker_pod(built, 0, settings)
     given = job.spec.mpi_replica_specs.worker
     assert given is not None, "a job without workers has no node"
-    spec, first = pod["spec"], pod["spec"]["containers"][0]
+    spec, first, ports = pod["spec"], pod["spec"]["containers"][0], init_containers.ssh_ports(built)[:1]
     dns = given.template["spec"].get("dnsConfig")  # the search domain that Hydra needs is not Open MPI's
     spec.pop("dnsConfig")
     if dns:
@@ -194,12 +196,11 @@ def node_pod(job: MPIJob, settings: OperatorSettings) -> Document:
     theirs = given.template["spec"]["containers"][0]
     if not theirs.get("command") and not theirs.get("args"):
         # One key pair is in all Pods: with it as host key the image needs none of its own.
-        port = (init_containers.ssh_ports(built) or (None,))[0]
-        words = [*ssh_secret.sshd_args(job), *(() if port is None else ("-p", str(port)))]
+        words = [*ssh_secret.sshd_args(job), *(word for port in ports for word in ("-p", str(port)))]
         first |= {"command": list(ssh_secret.SSHD), "args": words}
     if not first.get("readinessProbe"):
-        port = (init_containers.ssh_ports(built) or (22,))[0]
-        first["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 2}
+        asked = {"tcpSocket": {"port": ports[0]}} if ports else {"exec": {"command": list(LISTENS)}}
+        first["readinessProbe"] = {**asked, "periodSeconds": 2}
     return _as_trainer_makes_it(pod, job, WORKER)
 
 
