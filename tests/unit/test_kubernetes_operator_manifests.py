@@ -289,6 +289,18 @@ def test_kustomize_builds_the_base_and_an_overlay() -> None:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
 @pytest.mark.process
+def test_kustomize_builds_what_is_written_by_hand() -> None:
+    (runtime,) = said("kubectl", "kustomize", str(ROOT / "deploy/trainer"))
+    jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    pods = [job["template"]["spec"]["template"]["spec"] for job in jobs]
+    assert [pod["containers"][0]["image"] for pod in pods] == ["example.org/team/train:1"] * 2
+    board, *others = said("kubectl", "kustomize", str(ROOT / "deploy/monitoring"))
+    assert board["metadata"]["labels"] == {"grafana_dashboard": "1"} and "dashboard.json" in board["data"]
+    assert [one["kind"] for one in others] == ["PrometheusRule", "ServiceMonitor"]
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not here")
+@pytest.mark.process
 def test_kustomize_components_switch_on_what_is_off(tmp_path: Path) -> None:
     version = runpy.run_path(str(ROOT / "scripts/deploy_files.py"))["IMAGE"]
     shutil.copytree(ROOT / "deploy/kustomize", tmp_path / "kustomize")
