@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.time_limits import patience
 from tests.conftest import Recorder, Workplace
+from tests.time_limits import patience
 
 from ringleader.launch import stragglers
 from ringleader.launch.outcome import Outcome
