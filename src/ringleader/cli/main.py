@@ -155,7 +155,8 @@ ringleader.params += [
         expose_value=False,
         allow_from_autoenv=False,
         callback=choose_file,
-        help="Read defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
+        help="Read defaults from this file instead of the nearest ringleader.toml. The file's owner isn't "
+        "checked.",
     ),
     click.Option(
         ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."

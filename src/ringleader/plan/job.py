@@ -165,7 +165,8 @@ class Job:
         "Network interfaces for startup and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
-        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun or an MPI's root.",
+        "MPI to use: embedded (the bundled Open MPI 5), openmpi5, openmpi4, mpich, mvapich, intel, or the "
+        "path to an mpirun or an MPI installation. [default: embedded if installed, else the one on PATH]",
         metavar="MPI",
         of="hosts",
     )
@@ -176,7 +177,8 @@ class Job:
         of="hosts",
     )
     start_timeout: float = option(
-        "Time for all ranks to start; time limits for hosts scale with it. [default: 60]",
+        "How long to wait for all ranks to start. Time limits for checking hosts scale with this value. "
+        "[default: 60]",
         default=60.0,
         of="hosts",
         **SECONDS,
@@ -195,7 +197,7 @@ class Job:
         of="bench cluster",
     )
     placement: Placement = option(
-        "Fill one host after the other (slot), or go around the hosts (node).",
+        "Fill each host before using the next (slot), or assign ranks to hosts round-robin (node).",
         "--map-by",
         default=Placement.SLOT,
         metavar="slot|node",
@@ -221,8 +223,8 @@ class Job:
         of="scale bench",
     )
     threads: int | None = option(
-        "Threads per rank: sets OMP_NUM_THREADS and the variables of TensorFlow and XLA. [default: yours, "
-        "else its share of the cores]",
+        "Threads per rank: sets OMP_NUM_THREADS and the variables of TensorFlow and XLA. [default: "
+        "OMP_NUM_THREADS if set, else the rank's share of the cores]",
         metavar="N",
         least=1,
         unit="threads",
@@ -236,17 +238,17 @@ class Job:
     )
     env: tuple[tuple[str, str], ...] = ()
     """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
-    as_horovod: bool = flag("Let 'import horovod.torch' give ringleader.torch.", of="scale")
+    as_horovod: bool = flag("Make 'import horovod.torch' import ringleader.torch instead.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
         "Transport that must carry the ranks' traffic: rdma, infiniband, roce, iwarp, efa or tcp between "
         "hosts; shm or p2p within a host; gdr (GPUDirect RDMA). If it does not, or if that cannot be "
         "proved, the exit code is 3; known problems stop the job before it starts.",
-        metavar="WIRE[,WIRE]",
+        metavar="TRANSPORT[,TRANSPORT]",
         of="scale",
     )
     transport_settings: bool = flag(
-        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI); "
+        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI, Gloo); "
         "`ringleader run --dry-run` prints them.",
         "--no-settings",
         default=True,
@@ -256,8 +258,8 @@ class Job:
     """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
     but for those that the user has set."""
     consistency_check: str | None = option(
-        "Compare the ranks' parameters from time to time (at most 0.1% of a step); if they differ, warn "
-        "or stop the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
+        "Periodically check that all ranks have the same parameters, and warn or stop the job if they "
+        "differ. Takes at most 0.1% of the training time. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
         choices=CONSISTENCY,
         of="scale cluster",
     )
@@ -293,19 +295,20 @@ class Job:
         **SECONDS,
     )
     hang_seconds: float | None = option(
-        "After this time without a step (without output, where no steps are known), print what every rank "
-        "does and which one the others wait for; the job continues.",
+        "If no step completes for this long, print what each rank is doing and which rank the others are "
+        "waiting for. If steps can't be counted, time without output counts instead. The job continues.",
         of="scale",
         **SECONDS,
     )
     profile: str | None = option(
-        "Record optimizer steps FIRST to LAST on every rank with PyTorch's profiler, and print where they "
-        "went; the script needs no change.",
+        "Record optimizer steps FIRST to LAST on every rank with PyTorch's profiler, and print where the "
+        "time went. No changes to the script are needed.",
         metavar="FIRST:LAST",
         read=_steps,
     )
     profile_dir: str | None = option(
-        "Directory for the traces of --profile. [default: in that of --report, else in a new one in runs]",
+        "Directory for the traces of --profile. [default: `profile` in the --report directory, else in a "
+        "new directory under `runs`]",
         metavar="DIR",
         read=_directory,
     )
@@ -354,7 +357,7 @@ class Job:
     )
     """Empty: the launcher's own."""
     extra_mpirun_args: tuple[str, ...] = many(
-        "Pass one more argument to mpirun, unchanged; may be given again.",
+        "Pass one more argument to mpirun, unchanged. Can be repeated.",
         "--mpirun-arg",
         metavar="WORD",
         after="mpi",

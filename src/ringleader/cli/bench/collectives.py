@@ -214,8 +214,8 @@ HELP = """{what}
   ringleader bench {name} -H h1:2,h2:2 -b 8 -e 1G -f 2 --against mpi,gloo
   ringleader bench {name} --from-file nccl-tests.txt
 
-Columns and factors are those of nccl-tests, and so are options, except that its -n is --iters and its -o
-is --redop. 1 GB is 10^9 bytes.
+Output columns, bandwidth factors, and options match nccl-tests, except that nccl-tests' -n is --iters and
+-o is --redop. 1 GB is 10^9 bytes.
 """
 WHAT = {
     "allreduce": "Measure allreduce: every rank gets the reduction of all ranks' arrays.",

@@ -138,7 +138,7 @@ def _end(end: RankEnd) -> dict[str, Any]:
 
 
 _IN_SLURM_TOO = {
-    "gpus": "GPUs per worker; with Slurm, per node.",
+    "gpus": "GPUs per worker; with --on slurm, per node.",
     "job_name": "Name of the job. [default: COMMAND's name; on Kubernetes, plus five random letters]",
     "detach": "Submit the job, print its name (its number in Slurm), and exit.",
 }
@@ -205,7 +205,7 @@ class RunCommand(Command[RunOptions]):
 def command(options: RunOptions) -> int:
     """Run COMMAND on many ranks: here, over ssh, in a lab, in Slurm, or on Kubernetes.
 
-    Everything from the first word that is not an option belongs to COMMAND, including its options.
+    Options after COMMAND are passed to COMMAND. You can put `--` before COMMAND to separate it explicitly.
 
     \b
       ringleader run -n 2 python train.py --lr 0.1
@@ -214,7 +214,7 @@ def command(options: RunOptions) -> int:
       ringleader run --on slurm --nodes 2 --gpus 8 --time 2:00:00 -- python train.py
       ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
-    Without hosts, a surrounding Slurm, PBS or LSF allocation is used, else this machine.
+    Without hosts, the current Slurm, PBS, or LSF allocation is used, else this machine.
     """
     on = options.hosts.on
     context = click.get_current_context()

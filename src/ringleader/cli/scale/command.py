@@ -86,8 +86,9 @@ def command(options: ScaleOptions) -> int:
     """Run one job at several sizes: speed-up, efficiency, and what limits them.
 
     Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
-    ringleader.progress(samples=n) on every rank after each step, or prints them as tf_cnn_benchmarks does.
-    {ranks} and {hosts} in COMMAND are replaced by the numbers of each size.
+    ringleader.progress(samples=n) on every rank after each step, or prints throughput lines in the
+    format of tf_cnn_benchmarks (`10 images/sec: 123.4 …`). {ranks} and {hosts} in COMMAND are replaced by the
+    numbers of each size.
 
     \b
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
