@@ -276,8 +276,8 @@ class SubmitOptions:
 def command(options: SubmitOptions) -> int:
     """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
-    The job is an MPIJob or TrainJob read from FILE (YAML or JSON, or `-` for standard input) or, with --image,
-    made from the options and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
+    The job is an MPIJob or TrainJob read from FILE (YAML or JSON, or `-` for standard input) or, with
+    --image, made from the options and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
 
     \b
       ringleader k8s submit job.yaml

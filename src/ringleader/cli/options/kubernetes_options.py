@@ -122,6 +122,8 @@ SHARED |= {"quiet", "dry_run", "start_timeout"}
 _OWN = names_of(KubernetesOptions) - SHARED
 OF_SLURM = names_of(BatchOptions)
 """Parameters of ``run`` for ``--on slurm``; some of them mean something on a cluster too."""
+SECTION = "Options on Kubernetes (--on kubernetes, --on pods)"
+"""Heading of the others in a full help."""
 _NAMES_HOSTS = ("hosts", "hostfile", "lab", "lab_name", "nnodes", "nproc_per_node")
 
 

@@ -29,6 +29,7 @@ from ringleader.cli.options.host_options import (
 from ringleader.cli.options.kubernetes_options import (
     OF_SLURM,
     PLACES,
+    SECTION,
     KubernetesOptions,
     is_for_clusters,
     means_nothing,
@@ -182,11 +183,13 @@ class RunCommand(Command[RunOptions]):
         is_there = bool(set(ctx.meta.get("ringleader.on", ())) & set(PLACES))
         if is_there and not is_full_help(ctx):
             elsewhere = [one for one in elsewhere if not means_nothing(one)]
-        yield from self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx))
+        gpus = [one for one in on_cluster if one.name == "gpus"]
+        for title, shown in self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx)):
+            yield title, [*shown, *gpus] if title == BatchOptions.SECTION else shown
         if "slurm" in ctx.meta.get("ringleader.on", ()) and not is_full_help(ctx):
             yield "Options in Slurm", [one for one in every if one.name in OF_SLURM]
         if is_full_help(ctx):
-            yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
+            yield SECTION, on_cluster
         elif is_there:
             yield "Options on Kubernetes", on_cluster
 

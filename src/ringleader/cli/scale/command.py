@@ -7,9 +7,11 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+
+import click
 
 from ringleader.bench import run_file
 from ringleader.bench.scale.measurement import job_of, measure, runs_left
@@ -17,7 +19,7 @@ from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import is_to_be_sent, overridden
-from ringleader.cli.options.kubernetes_options import FollowOptions
+from ringleader.cli.options.kubernetes_options import SECTION, FollowOptions, is_for_clusters
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, request_in_slurm, with_threads
@@ -73,7 +75,18 @@ def _print_plan(session: Session) -> None:
         print(cluster.yaml(job_of(one, session.asked), os.environ).rstrip())
 
 
-@Command.of(
+class ScaleCommand(Command[ScaleOptions]):
+    """A command whose full help has the options on Kubernetes under their own heading."""
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the sections of every command, and last what is for Kubernetes."""
+        *found, (title, rest) = super().sections(ctx)
+        yield from found
+        yield title, [one for one in rest if not is_for_clusters(one.name or "")]
+        yield SECTION, [one for one in rest if is_for_clusters(one.name or "")]
+
+
+@ScaleCommand.of(
     "scale",
     ScaleOptions,
     overridden=overridden,
