@@ -165,8 +165,8 @@ class Job:
         "Network interfaces for startup and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
-        "MPI to use: embedded (the bundled Open MPI 5), openmpi5, openmpi4, mpich, mvapich, intel, or the "
-        "path to an mpirun or an MPI installation. [default: embedded if installed, else the one on PATH]",
+        "MPI: embedded (bundled Open MPI 5), openmpi5, openmpi4, mpich, mvapich, intel, or the path to an "
+        "mpirun or an MPI. [default: embedded, else on PATH]",
         metavar="MPI",
         of="hosts",
     )
@@ -238,7 +238,7 @@ class Job:
     )
     env: tuple[tuple[str, str], ...] = ()
     """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
-    as_horovod: bool = flag("Make 'import horovod.torch' import ringleader.torch instead.", of="scale")
+    as_horovod: bool = flag("'import horovod.torch' imports ringleader.torch.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
         "Transport that must carry the ranks' traffic: rdma, infiniband, roce, iwarp, efa or tcp between "

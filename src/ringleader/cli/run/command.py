@@ -208,7 +208,7 @@ class RunCommand(Command[RunOptions]):
 def command(options: RunOptions) -> int:
     """Run COMMAND on many ranks: here, over ssh, in a lab, in Slurm, or on Kubernetes.
 
-    Options after COMMAND are passed to COMMAND. You can put `--` before COMMAND to separate it explicitly.
+    Options after COMMAND are passed to COMMAND; `--` before it is optional.
 
     \b
       ringleader run -n 2 python train.py --lr 0.1
@@ -217,7 +217,7 @@ def command(options: RunOptions) -> int:
       ringleader run --on slurm --nodes 2 --gpus 8 --time 2:00:00 -- python train.py
       ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
-    Without hosts, the current Slurm, PBS, or LSF allocation is used, else this machine.
+    Without hosts: the current Slurm, PBS, or LSF allocation, else this machine.
     """
     on = options.hosts.on
     context = click.get_current_context()

@@ -41,14 +41,13 @@ class ScaleOptions:
     """The options, as they were written."""
 
     grid: str | None = option(
-        "Sizes to run, as hosts x slots. [default: doubling, up to all slots of the hosts, or all cores of "
-        "this machine]",
+        "Sizes to run, as hosts x slots. [default: doubling, to all slots or this machine's cores]",
         metavar="1x1,1x2,2x2",
     )
     repeats: int = option("Repetitions of each size.", default=3, metavar="N")
     budget: float | None = option(
         "After --repeats, keep repeating sizes whose 95% confidence interval is wider than 10%, as long as "
-        "the next repetition would end within SECONDS in total.",
+        "that ends within SECONDS in total.",
         metavar="SECONDS",
         unit="seconds",
     )
