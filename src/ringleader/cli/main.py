@@ -128,7 +128,7 @@ ringleader = LazyGroup(
     the machine or the cluster; 124 time limit; 128+n ended by signal n; else the code of
     the rank that failed.
 
-    Documentation: docs/README.md in the source repository.
+    Documentation: docs/README.md, terms: docs/glossary.md, in https://github.com/ringleader/ringleader.
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

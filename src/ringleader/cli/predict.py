@@ -529,9 +529,10 @@ def _usual_ranks(job: MeasuredJob, per_host: int, parts: int) -> tuple[int, ...]
 def command(options: PredictOptions) -> None:
     """Predict step time, rate and efficiency with more ranks or another network.
 
-    The prediction starts from one of: a single-rank profile (TOML or JSON), a run stored by `ringleader
-    scale` or `ringleader bench train`, --model with --gpu, or --model with --rate and --batch. Each number is
-    marked as fitted to measurements or derived from specifications.
+    The prediction starts from one of: a single-rank profile (TOML or JSON, not the traces of `run
+    --profile`), a run stored by `ringleader scale` or `ringleader bench train`, --model with --gpu, or
+    --model with --rate and --batch. Each number is marked as fitted to measurements or derived from
+    specifications.
     """
     with shown_while("fitting the model to the measured points"):
         found = forecast_of(options)

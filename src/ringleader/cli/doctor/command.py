@@ -43,6 +43,7 @@ _ON = {
     "choices": (*PLACES, "kubernetes"),
     "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
 }
+_ONE_EACH = "As in torchrun; `doctor` starts one process on each host."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class DoctorOptions:
     )
     timeout: float = option("Time limit for everything.", default=300, **SECONDS)
     json: JsonOptions = group(JsonOptions)
-    hosts: HostOptions = group(HostOptions, changed={"on": _ON})
+    hosts: HostOptions = group(HostOptions, changed={"on": _ON, "nproc_per_node": _ONE_EACH})
     job: Job = group(Job, of="hosts")
     nodes: NodeOptions = group(NodeOptions)
 
@@ -343,7 +344,7 @@ def command(options: DoctorOptions) -> int:
     \b
       ringleader doctor
       ringleader doctor -H node1,node2
-      ringleader doctor --hostfile hosts.txt --expect profile.toml --active
+      ringleader doctor --hostfile hosts.txt --expect required.toml --active
       ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
       ringleader doctor --facts > node1.json
       ringleader doctor --image

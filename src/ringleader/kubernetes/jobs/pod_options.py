@@ -37,7 +37,7 @@ class NicOptions:
     rdma: str | None = option(
         "How Pods get NICs in this cluster: none, shared, sriov, host-device, efa, erdma, aks-ib, "
         "aks-shared, coreweave-ib, oke-vf, dra or host-network. [default: none]",
-        metavar="PROFILE",
+        metavar="NIC-PROFILE",
         of="nodes",
     )
     rdma_resource: str | None = option(
