@@ -264,8 +264,8 @@ class Job:
         of="scale cluster",
     )
     recycled_results: int | None = option(
-        "Reuse the memory of up to N discarded results per tensor size (256 KiB and more) instead of "
-        "allocating anew; 0 turns it off. [default: "
+        "Keep up to N freed result tensors of each size (256 KiB or larger) for reuse instead of allocating "
+        "new ones. 0 disables this. [default: "
         f"RINGLEADER_RECYCLED_RESULTS, else {RECYCLED_RESULTS}]",
         metavar="N",
         least=0,

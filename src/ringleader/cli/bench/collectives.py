@@ -88,7 +88,8 @@ class CollectiveOptions:
     )
     plan: Mapping[str, Any] = group(CollectivePlan, given=True)
     from_file: str | None = option(
-        "Do not measure: store results that nccl-tests printed or wrote with -J (-: stdin).", metavar="FILE"
+        "Do not measure: store results that nccl-tests printed or wrote with -J (`-` for standard input).",
+        metavar="FILE",
     )
     shared: BenchOptions = group(
         BenchOptions, changed={"np": "Number of ranks. [default: one per slot of the hosts; 2 without hosts]"}

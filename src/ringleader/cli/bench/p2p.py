@@ -119,7 +119,7 @@ class PairOptions:
         metavar="mlx5_0[:1]",
     )
     from_file: str | None = option(
-        "Do not measure: store results that such programs printed (-: stdin).", metavar="FILE"
+        "Do not measure: store results that such programs printed (`-` for standard input).", metavar="FILE"
     )
     shared: BenchOptions = group(
         BenchOptions,
