@@ -11,7 +11,7 @@ import pytest
 from ringleader.bench.run_file import MOST_RANKS, elastic_document, read_any
 from ringleader.errors import RequestError
 from ringleader.launch.elastic_history import Event, event_json
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.report.compare import compare
 from ringleader.report.page import render
 from ringleader.report.text import runs_text

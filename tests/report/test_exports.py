@@ -12,7 +12,7 @@ import pytest
 from tests.report.conftest import Call
 from tests.report.recorded import trained
 
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.report import exports
 
 LAUNCH = 1767323045.0
