@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -36,12 +37,9 @@ print(os.environ["NCCL_DEBUG"], name, flush=True)
 
 def run(*words: str, script: str, **environ: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
-    return subprocess.run(
+    return finished(
         [*argv, "--", sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
     )
 

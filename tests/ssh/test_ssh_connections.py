@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.time_limits import patience
 
 from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
@@ -104,9 +105,7 @@ def test_an_mpi_in_any_directory_starts_its_daemon(session, tmp_path, name):
             '"a b"',
             f"{prefix}/lib",
         )
-        done = subprocess.run(
-            (argv[0], "-q", *argv[1:], "h1", *words), capture_output=True, text=True, timeout=60
-        )
+        done = finished((argv[0], "-q", *argv[1:], "h1", *words), timeout=60)
         assert done.stdout == f"{prefix}|-x|a b|{prefix}/lib|", done.stderr
 
 

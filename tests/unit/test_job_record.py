@@ -16,7 +16,7 @@ from ringleader.errors import RequestError
 from ringleader.launch import job_record
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import FILE, PER_PACE, JobRecord, is_running
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.recorded_job import JobRun
 
 
 def lines(directory: Path, word: str = "") -> list[dict[str, Any]]:
