@@ -1,7 +1,5 @@
 """A headless Chromium for tests of pages: the report's and the site's."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fixtures for every test that starts ranks: a recording listener, the MPIs, and a look for leftovers."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import inspect

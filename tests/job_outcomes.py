@@ -1,7 +1,5 @@
 """How a job ended that nothing has run: for tests whose launcher is scripted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ringleader.launch.outcome import Outcome

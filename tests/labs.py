@@ -1,7 +1,5 @@
 """A lab for a module or session of tests: own name, subnet and ssh port, never those of a developer's lab."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

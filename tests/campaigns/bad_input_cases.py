@@ -4,8 +4,6 @@ Commands and options are taken from click itself. A command that ``SUBJECTS`` do
 the campaign: whoever adds a command says here what is called.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A campaign is a program that makes trials: mappings with ``line``, ``faults``, `
 and what its table needs. A trial with faults is an exception, and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -6,8 +6,6 @@ Every job must end in bounded time, with the documented exit code (docs/referenc
 hit, and leave nothing. What lacks one of these is an exception. A lab (``--where lab``) needs root.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -1,7 +1,5 @@
 """One contract for all transports: `programs/contract.py`; `test_operations` runs its neighbor."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """`make gpu` as a command: without a GPU it runs nothing, and its rehearsal runs parts on real ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

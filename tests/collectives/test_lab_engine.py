@@ -1,7 +1,5 @@
 """The engine between hosts: the same contract and the same training over a lab's links."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator

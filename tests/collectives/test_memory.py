@@ -1,7 +1,5 @@
 """Where gradients lie, and what is left of shared memory after a violent end."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal

@@ -1,7 +1,5 @@
 """The engine's contract over MPI proxies: the same programs as under mpirun, in ranks of an elastic job."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

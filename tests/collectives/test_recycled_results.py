@@ -1,7 +1,5 @@
 """Results in recycled memory: whatever a script does with them, none changes under it, and little is kept."""
 
-from __future__ import annotations
-
 import copy
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Descriptions of reductions in place: used again for what they describe, and never with an old tensor."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace

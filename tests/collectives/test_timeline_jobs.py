@@ -1,7 +1,5 @@
 """Timelines of real jobs: what Horovod's scripts find in them, and that their phases are nested."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An operator that runs in a thread of the test, against the fake cluster; it can be stopped or killed."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

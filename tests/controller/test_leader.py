@@ -1,7 +1,5 @@
 """Of several controllers one works: who holds the Lease."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

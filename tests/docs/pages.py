@@ -1,7 +1,5 @@
 """Pages as their tests see them: blocks, the commands they show, and what those print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The site as `make docs` builds it: its links, what it is found by, and how it looks in a browser."""
 
-from __future__ import annotations
-
 import html
 import json
 import os

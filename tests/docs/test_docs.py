@@ -1,7 +1,5 @@
 """What pages say is compared with the commands, the tree, the data and each other: one row a page."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

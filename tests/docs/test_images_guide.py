@@ -1,7 +1,5 @@
 """The guide to images: each command that needs no registry, index or cluster is executed, in order."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The README: its length and order, its numbers against stored results, and each of its commands, run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

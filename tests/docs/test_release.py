@@ -1,7 +1,5 @@
 """A release is built, checked, listed and tried from the last commit; nothing is published."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

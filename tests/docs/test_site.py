@@ -1,7 +1,5 @@
 """The site: every public name is there, what pages quote is printed by the program, the tutorial works."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """The guide to tf_cnn_benchmarks: its script on two ranks, its manifest through the converter."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

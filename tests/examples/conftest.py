@@ -1,7 +1,5 @@
 """What the tests of the examples share: the examples' folder on the import path, and ranks to run them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

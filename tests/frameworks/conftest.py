@@ -1,7 +1,5 @@
 """Ranks for the tests of the frameworks: programs under tests/frameworks/programs, by `ringleader run`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """``horovodrun`` and ``horovod.run`` with real ranks, here and in a lab."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

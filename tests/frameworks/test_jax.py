@@ -1,7 +1,5 @@
 """JAX: jax.distributed as it is, and ringleader.jax."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Every operation of every adapter between two hosts of a lab, compared with NumPy."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An image that is really built, without any registry, and hosts of the lab that are made of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

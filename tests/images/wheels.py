@@ -4,8 +4,6 @@ The image is then built without any index, so that nothing of that configuration
 has to enter it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

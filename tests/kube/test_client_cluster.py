@@ -1,7 +1,5 @@
 """The client against the fake API server: verbs, RBAC, TLS, logs, informers under trouble."""
 
-from __future__ import annotations
-
 import json
 import os
 import ssl

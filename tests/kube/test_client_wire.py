@@ -1,7 +1,5 @@
 """The client on the wire: paths, queries, bodies and headers that go out; odd answers that return."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

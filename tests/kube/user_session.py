@@ -1,7 +1,5 @@
 """A user's commands as processes, and somebody who plays the operator and the kubelet for them."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal

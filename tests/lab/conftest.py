@@ -1,7 +1,5 @@
 """The lab of these tests, what is run on its hosts, and what a lab may leave behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

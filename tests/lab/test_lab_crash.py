@@ -1,7 +1,5 @@
 """``lab up`` killed, interrupted or failing at any moment: nothing stays behind."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Elastic jobs in the lab: hosts that are added and removed cost no rank, nor does a daemon that is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The guide "Train through failures", from top to bottom in a lab: script, commands, what they say."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Links: their rate, and cut, heal and kill."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """Scripts written for Horovod on real ranks, unchanged."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

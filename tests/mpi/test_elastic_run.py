@@ -1,7 +1,5 @@
 """Elastic jobs on one host: a rank that is killed is replaced, what ends a job ends it, nothing is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

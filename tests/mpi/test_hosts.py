@@ -1,7 +1,5 @@
 """Every MPI over ssh, on the hosts of a lab: placement, and what the death of each part leaves (nothing)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Places that take no output: full disks, readers that do not read, readers that leave."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

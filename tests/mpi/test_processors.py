@@ -1,7 +1,5 @@
 """Real ranks under real quotas of CPUs: whether the engine knows that they have to wait for each other."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

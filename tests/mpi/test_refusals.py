@@ -1,7 +1,5 @@
 """An MPI that does not do what it was asked: the job fails, it never runs somewhere else in silence."""
 
-from __future__ import annotations
-
 import socket
 import sys
 from dataclasses import replace

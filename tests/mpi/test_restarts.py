@@ -1,7 +1,5 @@
 """``ringleader run --max-restarts``: all ranks start again, as torchrun has it."""
 
-from __future__ import annotations
-
 import json
 import signal
 

@@ -1,7 +1,5 @@
 """``ringleader run`` as a user types it, on the embedded MPI: output, exit codes, files, words."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

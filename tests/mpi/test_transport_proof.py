@@ -1,7 +1,5 @@
 """The proof of the transport on one host, and what agents read of NCCL's log."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which GPUs ranks see under each launcher: those of the host are named by a variable, no GPU is needed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

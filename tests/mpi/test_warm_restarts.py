@@ -1,7 +1,5 @@
 """``ringleader run --max-restarts N --warm``: the ranks of a restart are forked, with all imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Two emulated machines with Soft-RoCE for all tests here, and the table of what met real verbs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is judged elsewhere by trees and logs written here, on verbs that the kernel makes: Soft-RoCE."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

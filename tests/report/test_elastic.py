@@ -1,7 +1,5 @@
 """What an elastic job went through, from the file that ``run --json-file`` wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

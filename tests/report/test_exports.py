@@ -1,7 +1,5 @@
 """A recorded run in the forms of other programs, read back by their own libraries."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

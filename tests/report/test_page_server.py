@@ -1,7 +1,5 @@
 """``ringleader report --serve``: who may ask, for what, and that the page follows its file."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import signal

@@ -1,7 +1,5 @@
 """The page of a run: goodput by hand, and what is said, drawn and written of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 After every step it records what can be compared: parameters, gradients, learning rates, kept gradients.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Callable

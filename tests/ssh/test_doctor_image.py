@@ -1,7 +1,5 @@
 """``ringleader doctor --image`` on this machine, for real: libraries load, sshd starts, two ranks meet."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

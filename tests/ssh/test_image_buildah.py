@@ -1,7 +1,5 @@
 """A real buildah, without any registry: what it is asked, what it answers, how its failures look."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

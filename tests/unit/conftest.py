@@ -1,7 +1,5 @@
 """Builders that the pure tests share. Nothing here touches the system, except to compare golden files."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The jobs of an active test: what each is to measure, and what becomes of the answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from itertools import chain

@@ -4,8 +4,6 @@ What changes the import system runs in its own interpreter; a package ``horovod`
 their path stands for a real Horovod.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess

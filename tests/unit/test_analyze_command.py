@@ -1,7 +1,5 @@
 """``ringleader analyze`` as a user calls it: what it prints, and what it says of files that are no traces."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

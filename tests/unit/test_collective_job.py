@@ -1,7 +1,5 @@
 """The job of a collective test: what its ranks are told, and what becomes of their answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

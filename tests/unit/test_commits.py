@@ -1,7 +1,5 @@
 """Commits: what ranks write together is what they read, and what cannot be written is named on all ranks."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Compose applications: whole directories as goldens, each rule as a row."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

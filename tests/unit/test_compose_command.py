@@ -1,7 +1,5 @@
 """``ringleader render compose``: what is printed, what is written, what is never written over."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Intervals of few repetitions, compared with tables, against scipy where it is, and against chance."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """What decides on checks of parameters, what they compare, and what they say."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Setting conditions: the reference controller's rules, and which one stands last."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.kubernetes.client import rfc3339

@@ -1,7 +1,5 @@
 """Whatever happens in whatever order: deciding comes to rest, and a job that has not ended can end well."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

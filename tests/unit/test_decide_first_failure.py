@@ -1,7 +1,5 @@
 """Who failed first, how, and what is said about it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """A job whose spec is invalid, and what becomes of it when it is corrected (weakness 13)."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """``ringleader doctor``: this host, stored facts of others, and what goes wrong with options and files."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """Facts of several hosts: the job that reads them, with outcomes of jobs that were not run."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The host agent's service of generations, over a real socket: ranks and proxies are connections of ours."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

@@ -1,7 +1,5 @@
 """How `make gpu` judges its parts, and what is stored and printed of them. No process starts here."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The help of a command: short for every day, full on request, and what a shell completes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

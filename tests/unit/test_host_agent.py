@@ -1,7 +1,5 @@
 """A real host agent with ranks, cold and warm, below a small launcher: output, ends, signals, kills."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

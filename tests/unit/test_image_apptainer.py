@@ -1,7 +1,5 @@
 """Definitions for Apptainer: the same steps, run by a shell; values come out byte for byte."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

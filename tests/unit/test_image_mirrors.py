@@ -1,7 +1,5 @@
 """Mirrors: asked by everything that fetches, and gone when a step has ended."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

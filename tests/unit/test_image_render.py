@@ -1,7 +1,5 @@
 """``ringleader image render`` and ``image list``: exit codes, streams, and what is written where."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The record of a run: its lines, its bounds, and what is left of it where something goes wrong."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

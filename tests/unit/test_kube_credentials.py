@@ -1,7 +1,5 @@
 """Tokens that are renewed and programs that give credentials."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """Informers against a script of lists and watches: what is kept, what is told, when it asks again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

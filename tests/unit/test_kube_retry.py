@@ -1,7 +1,5 @@
 """When requests go out: the rate limit, the pauses between attempts, calls that are made again."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What installs the operator: the objects, their rights, and the files in deploy/ that are made of them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import runpy

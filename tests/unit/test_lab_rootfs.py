@@ -1,7 +1,5 @@
 """Hosts with their own root file system: what is asked for, and what is found in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What may be asked of a lab, by words and by options, and what is refused, all at once."""
 
-from __future__ import annotations
-
 import click
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The hook by which a worker's Pod tells the host agents in it that it is to go."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

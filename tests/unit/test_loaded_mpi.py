@@ -1,7 +1,5 @@
 """Which mpi4py a rank accepts, and how an MPI proxy finds the library."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two thousand agents that are only sockets, and agents that nobody planned, as the launcher serves them."""
 
-from __future__ import annotations
-
 import os
 import resource
 import selectors

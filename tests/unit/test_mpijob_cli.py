@@ -1,7 +1,5 @@
 """``ringleader render mpijob`` and ``ringleader operator crd``: exit codes, what stands on which stream."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Manifests of older versions: what they become (goldens), what changed, what is wrong with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

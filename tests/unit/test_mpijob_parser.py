@@ -1,7 +1,5 @@
 """Manifests of v2beta1: defaults, every rule, every fault at once, each with its place."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

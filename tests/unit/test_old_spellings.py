@@ -1,7 +1,5 @@
 """Options that got another name keep the old one, unseen: each is called once."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Doing what was decided: what a request says beyond the decision."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """Defaults of options: files and variables, which of them counts, and what is wrong with them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Which GPU a rank takes where its script chooses none, and what is said where PyTorch sees none."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``ringleader bench p2p``: what its words become, and its text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Pairs of ranks: how their time is shared out, what is asked of the job, what becomes of the answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from itertools import chain

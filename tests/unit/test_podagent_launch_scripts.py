@@ -1,7 +1,5 @@
 """The scripts in the user's container, run by real shells: agents in ssh's place, the check of a launch."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Rates from lines and from progress reports."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

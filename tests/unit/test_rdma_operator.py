@@ -1,7 +1,5 @@
 """RDMA profiles asked for by annotations: what the operator makes of a job's Pods."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

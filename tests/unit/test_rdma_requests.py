@@ -1,7 +1,5 @@
 """Requests for NICs that cannot be met, and what no request may do: every fault at once, nothing printed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable

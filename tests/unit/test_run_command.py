@@ -1,7 +1,5 @@
 """``ringleader run`` as far as it goes without starting a rank: what a user types and what they are told."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -31,13 +29,6 @@ def test_all_faults_are_told_at_once(call: Call, tmp_path: Path) -> None:
     assert "ringleader: --bind: 'x' is unknown" in err
 
 
-def test_a_program_that_does_not_exist(call: Call) -> None:
-    code, _, err = call("run", "-n", "1", "no-such-program-anywhere")
-    assert code == 2
-    assert "there is no program 'no-such-program-anywhere' in /" in err
-    assert "spelling" in err
-
-
 def test_a_script_without_its_interpreter(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,13 +46,6 @@ def test_a_script_without_its_interpreter(
     assert f"there is no program {tmp_path}/nothing.py" in err
 
 
-def test_an_unknown_option(call: Call) -> None:
-    code, out, err = call("run", "--hostsfile", "f", "true")
-    assert (code, out) == (2, "")
-    assert "--hostsfile" in err
-    assert "--hostfile" in err
-
-
 def test_without_words_there_is_help(call: Call) -> None:
     code, out, err = call("run")
     assert code == 2
@@ -75,13 +59,6 @@ def test_faults_for_programs(call: Call, tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     assert (found["exit_code"], found["whose"], found["command"]) == (2, "ringleader", ["true"])
     assert [fault["where"] for fault in found["faults"]] == ["-n"]
-
-
-def test_a_json_file_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
-    code, _, err = call("run", "-n", "0", "--json-file", str(tmp_path / "none" / "out.json"), "true")
-    assert code == 2
-    assert "--json" in err
-    assert "cannot be written" in err
 
 
 def test_a_dry_run_prints_the_plan_and_starts_nothing(
@@ -107,3 +84,17 @@ def test_the_allocation_is_shown(call: Call, monkeypatch: pytest.MonkeyPatch) ->
     assert out.startswith("# plan: 1 rank on 1 host")
     code, _, err = call("run", "--dry-run", "--no-allocation", "true")
     assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-n 1 no-such-program-anywhere", ("no program 'no-such-program-anywhere' in /", "spelling")),
+        ("--hostsfile f true", ("--hostsfile", "--hostfile")),
+        ("-n 0 --json-file /none/out.json true", ("--json", "cannot be written")),
+    ],
+    ids=["a program that does not exist", "an unknown option", "a file that cannot be written"],
+)
+def test_one_fault_is_named_with_its_cure(call: Call, words: str, said: tuple[str, ...]) -> None:
+    code, out, err = call("run", *words.split())
+    assert (code, out) == (2, "") and all(part in err for part in said), err

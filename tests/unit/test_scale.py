@@ -1,7 +1,5 @@
 """The order of the runs, what a run tells, and what stays when one fails: with a scripted launcher."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

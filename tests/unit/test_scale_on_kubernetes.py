@@ -1,7 +1,5 @@
 """The command line of ``ringleader scale --on kubernetes``: one job for each size, every fault at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

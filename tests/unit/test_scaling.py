@@ -1,7 +1,5 @@
 """Speed-up, efficiency, and what is said about them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

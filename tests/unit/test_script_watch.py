@@ -1,7 +1,5 @@
 """What a rank's Python reports of a script that reports nothing: steps, collectives, waiting."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

@@ -1,7 +1,5 @@
 """What Slurm prints of jobs, read and put in plain words."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

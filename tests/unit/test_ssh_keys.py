@@ -1,7 +1,5 @@
 """Keys as OpenSSH's own programs see them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What may not be loaded where a user waits for a first line; counted in modules, as seconds vary."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which steps a rank records, and what it reports of that. No PyTorch: a record of calls stands in for it."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json

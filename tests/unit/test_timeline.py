@@ -1,7 +1,5 @@
 """The timeline: phases are nested, the file reads as a trace at every moment."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

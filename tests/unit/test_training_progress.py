@@ -1,7 +1,5 @@
 """The reporter of a training script."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What agents and ranks told, put together host by host."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

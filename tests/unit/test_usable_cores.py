@@ -1,7 +1,5 @@
 """How many processors a process may keep busy: files of real systems, several containers, a real group."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

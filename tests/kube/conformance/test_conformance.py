@@ -1,7 +1,5 @@
 """The checks, put to the fake or to the cluster of ``TEST_KUBECONFIG``; each says where it is promised."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

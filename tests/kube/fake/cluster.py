@@ -1,7 +1,5 @@
 """A fake cluster: its server on loopback, in a separate thread, and the handles that tests need."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import datetime

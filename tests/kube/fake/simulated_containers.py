@@ -4,8 +4,6 @@ A test says how a process is started (in which network namespace, with which mou
 which environment and which files, comes from the Pod.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """A passing and a failing host for every check, made of the hosts in ``tests.fabric_hosts``."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
