@@ -139,7 +139,6 @@ class Job:
         self.reader.start()
 
     def _listen(self) -> None:
-        assert self.launcher.stdout is not None
         for line in self.launcher.stdout:
             self.lines.append(line.decode(errors="replace").rstrip("\n"))
 

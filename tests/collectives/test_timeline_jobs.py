@@ -9,8 +9,7 @@ import pytest
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = json.loads(path.read_text())
-    return events
+    return json.loads(path.read_text())
 
 
 def spans(events: list[dict[str, Any]]) -> dict[str, list[tuple[str, float, float]]]:

@@ -57,7 +57,6 @@ def play(
 
 def spec(fake: FakeCluster) -> dict[str, Any]:
     lease = fake.get("leases", "mpi-operator")
-    assert lease is not None
     return lease["spec"]
 
 

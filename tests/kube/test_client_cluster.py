@@ -163,7 +163,6 @@ async def test_a_client_certificate(tmp_path: Path, way: str) -> None:
     }
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
         names = request.transport.get_extra_info("peercert")["subject"]
         return web.json_response({"you": dict(names[0])["commonName"]})
 

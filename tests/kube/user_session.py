@@ -175,7 +175,6 @@ class Operator:
 
     def pod(self, name: str, role: str) -> None:
         owner = self.fake.get("mpijobs", self.name, self.namespace)
-        assert owner is not None
         reference = {
             "apiVersion": owner["apiVersion"],
             "kind": "MPIJob",

@@ -52,7 +52,6 @@ class Terminals:
             return
         if "kill -9" in line:
             number = re.search(rf"rank 1 .* process (\d+) on {self.lab}-h2", self.log.read_text())
-            assert number is not None
             line = re.sub(r"\d+$", number[1], line)
         done = finished(["bash", "-c", line], cwd=self.place, env=self.environ, timeout=90)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"

@@ -558,7 +558,6 @@ class Script:
 
 
 def _halve(parameter: torch.Tensor) -> None:
-    assert parameter.grad is not None
     parameter.grad.data.mul_(0.5)
 
 

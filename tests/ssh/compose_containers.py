@@ -59,7 +59,6 @@ class Machine:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"up\n", "it has no network"
         self.network = f"/proc/{self.process.pid}/ns/net"
 

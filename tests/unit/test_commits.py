@@ -38,7 +38,6 @@ def content(**values: Any) -> Content:
 
 def read(commits: Commits, name: str, number: int | None = None) -> Any:
     found = commits.read(commits.newest() if number is None else number)
-    assert found is not None
     return found.value(name, commits.codec, copy=True)
 
 

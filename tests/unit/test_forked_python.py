@@ -59,7 +59,6 @@ def test_a_stand_in_that_is_killed_does_not_take_the_server_along(
 def test_a_server_that_has_ended_is_started_again(hello: Path) -> None:
     server = ForkServer("json")
     assert run(server, hello) == "hello\n"
-    assert server._server is not None
     server._server.kill()
     server._server.until()
     assert run(server, hello) == "hello\n"
@@ -74,7 +73,6 @@ def test_what_a_killed_program_has_started_is_killed_too(server: ForkServer, tmp
         "child.until()\n"
     )
     with subprocess.Popen(server.command(str(program)), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
         process.kill()
     until(lambda: not any(map(state, pids)))
@@ -89,7 +87,6 @@ def test_signals_are_passed_on(server: ForkServer, tmp_path: Path) -> None:
         "while True: signal.pause()\n"
     )
     with subprocess.Popen(server.command(str(program)), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
             process.send_signal(signal.SIGTSTP)

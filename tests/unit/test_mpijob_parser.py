@@ -80,7 +80,6 @@ def test_defaults_are_the_reference_controller_s():
     launcher, worker = job.spec.mpi_replica_specs.launcher, job.spec.mpi_replica_specs.worker
     assert launcher.replicas == 1
     assert launcher.restart_policy is RestartPolicy.ON_FAILURE
-    assert worker is not None
     assert worker.restart_policy is RestartPolicy.NEVER
     assert launcher.template == TEMPLATE
     assert job.workers == 3

@@ -208,7 +208,6 @@ def test_a_launcher_without_ranks_never_has_a_nic(
     rest = {**launcher, "spec": {**launcher["spec"], "containers": [container]}}
     assert not OF_NICS.search(repr(rest))
     assert "affinity" not in launcher["spec"] and "topologySpreadConstraints" not in launcher["spec"]
-    assert specs.worker is not None
     assert profile == "none" or OF_NICS.search(repr(specs.worker.template))
     assert profile == "none" or OF_NICS.search(repr(single_pod(request)))
 

@@ -178,7 +178,6 @@ class Processes:
         if started is not None:
             started()  # begins the container's log
         log = self._log(pod, container)
-        assert process.stdout is not None
         try:
             while data := await process.stdout.read(65536):
                 log.write(data)

@@ -32,8 +32,7 @@ class Entry:
 
     def document(self) -> Document:
         """The object, as a copy of the caller's own."""
-        found: Document = orjson.loads(self.encoded)
-        return found
+        return orjson.loads(self.encoded)
 
 
 @dataclass(slots=True, eq=False)
