@@ -164,22 +164,6 @@ def test_the_time_limit_counts_over_all_starts(workplace, python):
     assert b"stopped after 4 s (--timeout)" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run", "--on", "kubernetes", "--max-restarts", "2", "--image", "x", "true"), b"--backoff-limit"),
-        (("run", "--max-restarts", "some", "true"), b"--max-restarts: 'some' is not an integer"),
-        (("run", "--max-restarts", "-2", "true"), b"--max-restarts: -2 restarts"),
-        (("scale", "--max-restarts", "2", "true"), b"--max-restarts"),
-    ],
-)
-def test_what_is_refused(workplace, words, said):
-    launcher = workplace.ringleader(*words)
-    _, err = launcher.communicate(timeout=30)
-    assert launcher.returncode == 2
-    assert said in err
-
-
 class SilentOnce:
     """A probe of the hosts, the second of which finds one that does not answer."""
 

@@ -115,6 +115,23 @@ WRONG = {
     "a number of ranks beyond all bounds": (f"run --dry-run --oversubscribe -n {'9' * 20} true", "-n: "),
     "a number that is too large is a number": ("run --timeout 1e40 true", "is too large"),
     "so is a long one": (f"run --timeout {'9' * 40} true", "is too large"),
+    "restarts on Kubernetes are those of its Job": (
+        "run --on kubernetes --max-restarts 2 --image x true",
+        "--backoff-limit",
+    ),
+    "restarts are a number": ("run --max-restarts some true", "--max-restarts: 'some' is not an integer"),
+    "not less than none": ("run --max-restarts -2 true", "--max-restarts: -2 restarts"),
+    "nothing that is measured starts again": ("scale --max-restarts 2 true", "--max-restarts"),
+    "warm ranks are those of restarts": ("run --warm python x.py", "--warm: means nothing without restarts"),
+    "they run a script": (
+        "run --warm --max-restarts 2 true",
+        "--warm: the command is not a Python script",
+    ),
+    "and no text": ("run --warm --max-restarts 2 python -c 0", "--warm: -c is an option"),
+    "an elastic job has its own": (
+        "run --warm --min-np 1 python x.py",
+        "--warm: means nothing for an elastic job",
+    ),
     "a count of zero is misplaced as any other": (
         "doctor --rdma-count 0",
         "--rdma-count: is for nodes of a cluster",
