@@ -73,21 +73,6 @@ def test_the_same_place_gives_the_same_list(workplace) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (("--image", "--sbom", "-"), "--sbom -"),
-        (("--image", "--timeout", "0"), "--timeout"),
-        (("--sbom", "/nowhere/at/all"), "--sbom: there is no directory /nowhere/at"),
-    ],
-)
-def test_wrong_requests(workplace, words: tuple[str, ...], text: str) -> None:
-    done = workplace.run("doctor", *words)
-    assert done.returncode == 2
-    assert text in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
-
-
 # --- sshd -------------------------------------------------------------------------------------------------
 
 

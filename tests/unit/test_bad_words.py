@@ -132,6 +132,16 @@ WRONG = {
         "run --warm --min-np 1 python x.py",
         "--warm: means nothing for an elastic job",
     ),
+    "no fewer ranks at most than at least": (
+        "run --min-np 4 --max-np 2 python -c 0",
+        "at least 4, but at most 2",
+    ),
+    "a list of packages has standard output to itself": ("doctor --image --sbom -", "--sbom -"),
+    "no time is too short": ("doctor --image --timeout 0", "--timeout"),
+    "a list needs a directory": (
+        "doctor --sbom /nowhere/at/all",
+        "--sbom: there is no directory /nowhere/at",
+    ),
     "a count of zero is misplaced as any other": (
         "doctor --rdma-count 0",
         "--rdma-count: is for nodes of a cluster",
