@@ -60,7 +60,7 @@ def test_a_server_that_has_ended_is_started_again(hello: Path) -> None:
     server = ForkServer("json")
     assert run(server, hello) == "hello\n"
     server._server.kill()
-    server._server.until()
+    server._server.wait()
     assert run(server, hello) == "hello\n"
 
 
@@ -70,7 +70,7 @@ def test_what_a_killed_program_has_started_is_killed_too(server: ForkServer, tmp
         "import os, subprocess\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
         "print(os.getpid(), child.pid, flush=True)\n"
-        "child.until()\n"
+        "child.wait()\n"
     )
     with subprocess.Popen(server.command(str(program)), stdout=subprocess.PIPE, text=True) as process:
         pids = [int(word) for word in process.stdout.readline().split()]
@@ -94,6 +94,6 @@ def test_signals_are_passed_on(server: ForkServer, tmp_path: Path) -> None:
             process.send_signal(signal.SIGCONT)
             until(lambda: state(pid) == "S")
             process.send_signal(signal.SIGQUIT)
-            assert process.until(20) == 7
+            assert process.wait(20) == 7
         finally:
             process.kill()

@@ -1,5 +1,7 @@
 """The version tables: every row well-formed, every reference between them resolved, sources shown."""
 
+from __future__ import annotations
+
 import re
 import runpy
 from collections.abc import Iterator, Mapping
