@@ -34,18 +34,26 @@ from ringleader.errors import Fault, RequestError, RingleaderError, collected, r
 from ringleader.followed_job import End, Work
 from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.job_state import JobView
-from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, OperatorlessSubmission
+from ringleader.kubernetes.jobs.job_submission import (
+    MpiJobSubmission,
+    OneJob,
+    OperatorlessSubmission,
+    TrainJobSubmission,
+)
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.parser import request as as_requested
+from ringleader.kubernetes.mpijob.parser import write
+from ringleader.kubernetes.mpijob.train_job import TrainJob
 from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.training_runtime import train_job_of
 from ringleader.option_fields import flag, group, option, parts
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.text_files import read_text
 
+AnyJob = MPIJob | TrainJob
 Where = Literal["kubernetes", "pods"]
 RUN_ID = "RUN"
 JOB_UID = "UID-OF-THE-JOB"
@@ -62,8 +70,16 @@ def run_request(on: Where, options: KubernetesOptions) -> int:
         if follow.dry_run or cluster.namespace is not None
         else ""
     )
-    _, made = requested_job(options.job, faults, namespace=namespace, suffix=_five_letters(), is_sent=True)
+    given = for_runtime(options.job, follow)
+    _, made = requested_job(given, faults, namespace=namespace, suffix=_five_letters(), is_sent=True)
     return run_job(on, cluster, made, follow)
+
+
+def for_runtime(job: JobOptions, follow: FollowOptions) -> JobOptions:
+    """Return the options of a job in a runtime that exists: its launcher is one of the nodes."""
+    if follow.runtime is None:
+        return job
+    return replace(job, policy=replace(job.policy, run_launcher_as_worker=True))
 
 
 def requested_job(
@@ -104,20 +120,33 @@ def check_claims(request: JobRequest, faults: Faults) -> None:
         faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
 
 
-def placed(connection: Connection, job: MPIJob) -> tuple[Connection, MPIJob]:
+def as_train_job(job: MPIJob, follow: FollowOptions) -> TrainJob:
+    """Return the TrainJob of a job; what it cannot do that the MPIJob did goes to standard error."""
+    found, changes = train_job_of(job, settings_of(follow), runtime=follow.runtime or "")
+    for change in changes:
+        if change.is_lost:
+            tell(str(change))
+    return found
+
+
+def placed(connection: Connection, job: OneJob) -> tuple[Connection, OneJob]:
     """Return both in the job's namespace: its own, else that of the connection."""
     space = job.metadata.namespace or connection.namespace
     here = replace(job, metadata=replace(job.metadata, namespace=space))
     return replace(connection, namespace=space), here
 
 
-def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions) -> int:
+def run_job(on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptions) -> int:
     """Send a job and follow it; return the exit code."""
     if not job.metadata.name:  # we ask for it by name
         name = job.metadata.generate_name + _five_letters()
         job = replace(job, metadata=replace(job.metadata, name=name, generate_name=""))
-    if on == "pods":
-        check_operatorless(job, follow)
+    _check_form(on, job, follow)
+    if isinstance(job, MPIJob):
+        if on == "pods":
+            check_operatorless(job, follow)
+        elif follow.form == "trainjob":
+            job = as_train_job(job, follow)
     if follow.dry_run:
         sys.stdout.write(dry_run_text(on, job, follow))
         return 0
@@ -135,7 +164,17 @@ def run_job(on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptio
     return end.exit_code
 
 
-async def _stay(on: Where, connection: Connection, job: MPIJob, follow: FollowOptions) -> End:
+def _check_form(on: Where, job: AnyJob, follow: FollowOptions) -> None:
+    """Raise RequestError for options about TrainJobs that mean nothing here."""
+    faults = Faults()
+    if on == "pods" and (follow.form == "trainjob" or isinstance(job, TrainJob)):
+        faults.add("--on pods", "makes Pods without Kubeflow Trainer", "leave it out for a TrainJob")
+    if follow.runtime is not None and (follow.form != "trainjob" or isinstance(job, TrainJob)):
+        faults.add("--runtime", "is for what --as trainjob makes a TrainJob of", "add it, or edit the file")
+    refuse(faults.found)
+
+
+async def _stay(on: Where, connection: Connection, job: AnyJob, follow: FollowOptions) -> End:
     """Send a job and stay with it; tell the terminal how it went."""
     here, job = placed(connection, job)
     name = job.metadata.name
@@ -155,18 +194,20 @@ def _five_letters() -> str:
     return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
 
 
-def dry_run_text(on: Where, job: MPIJob, follow: FollowOptions) -> str:
+def dry_run_text(on: Where, job: AnyJob, follow: FollowOptions) -> str:
     """Return the YAML that would be sent."""
     with needs_kubernetes():
         from ringleader.kubernetes.mpijob.yaml_text import text_of
     return text_of(objects(on, job, follow))
 
 
-def objects(on: Where, job: MPIJob, follow: FollowOptions) -> list[dict[str, Any]]:
+def objects(on: Where, job: AnyJob, follow: FollowOptions) -> list[dict[str, Any]]:
     """Return the objects that would be sent, in that order; keys are not among them."""
+    if isinstance(job, TrainJob):
+        return job.documents()
     if on == "kubernetes":
         return [write(as_requested(job))]
-    first, *rest = plan(job, _settings(follow), run=RUN_ID).documents
+    first, *rest = plan(job, settings_of(follow), run=RUN_ID).documents
     name = first["metadata"]["name"]
     return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
 
@@ -177,25 +218,28 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
     with collected(faults):
         check_objects(job)
     with collected(faults):
-        check(job, _settings(follow))
+        check(job, settings_of(follow))
     refuse(faults)
 
 
 def work_of(
-    on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
+    on: Where, connection: Connection, job: AnyJob, follow: FollowOptions, tell: Callable[[str], None]
 ) -> Work[JobView]:
     """Return what brings a job onto this kind of cluster and takes it away again."""
+    if isinstance(job, TrainJob):
+        return TrainJobSubmission(connection.cluster, job, tell=tell)
     if on == "pods":
-        return OperatorlessSubmission(connection.cluster, job, _settings(follow), tell=tell)
+        return OperatorlessSubmission(connection.cluster, job, settings_of(follow), tell=tell)
     return MpiJobSubmission(connection.cluster, job, tell=tell)
 
 
-def _settings(follow: FollowOptions) -> OperatorSettings:
+def settings_of(follow: FollowOptions) -> OperatorSettings:
+    """Return the settings of an operator as far as objects of a job without one depend on them."""
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
 _OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
-_OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
+_OF_FILES |= {"operator_image", "as", "runtime", "namespace", "context", "kubeconfig", "command"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,12 +276,14 @@ class SubmitOptions:
 def command(options: SubmitOptions) -> int:
     """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
-    The job is read from FILE (YAML or JSON; -: stdin) or, with --image, made from the options and COMMAND.
+    The job is read from FILE (YAML or JSON; -: stdin; a TrainJob too) or, with --image, made from the options
+    and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
 
     \b
       ringleader k8s submit job.yaml
       ringleader k8s submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
       ringleader k8s submit --detach job.yaml
+      ringleader k8s submit --as trainjob job.yaml
 
     Ctrl-C asks whether to delete the job. Several jobs in one FILE need --detach.
     """
@@ -251,19 +297,20 @@ def command(options: SubmitOptions) -> int:
     return max(run_job(on, cluster, one, follow) for one in _jobs_of_files(options, faults))
 
 
-def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]:
+def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[AnyJob, ...]:
     """Return the jobs. Raises RequestError with every fault at once."""
     files, follow = options.job.job.command, options.follow
     namespace = options.cluster.namespace
     what, hint = "is for a job made from options", "edit the file, or give --image"
     faults.found += misplaced(lambda name: name not in _OF_FILES, what, hint)
-    rendered = read_files(files, faults.found, converting=options.convert)
+    kinds = ("MPIJob", "TrainJob")
+    rendered = read_files(files, faults.found, converting=options.convert, kinds=kinds)
     for other in rendered:
         if not other.name:
-            what = f"a {other.value.get('kind')}: only MPIJobs are sent"
+            what = f"a {other.value.get('kind')}: only MPIJobs and TrainJobs are sent"
             hint = "kubectl apply -f takes files of any objects; ringleader k8s logs -f JOB"
             faults.add(other.where, what, hint)
-    found = tuple(read(one.value) for one in rendered if one.name)
+    found = tuple(one.job for one in rendered if one.job is not None)
     if len(found) > 1 and not follow.detach and not follow.dry_run:
         names = ", ".join(one.metadata.name or one.metadata.generate_name for one in found)
         faults.add("FILE", f"holds {len(found)} jobs: {names}", "with --detach all are sent")
