@@ -71,6 +71,9 @@ GOLDENS: dict[str, dict[str, Any]] = {
      "reset_limit": "100", "blacklist_cooldown_range": ("10", "60.5"), "elastic_timeout": "3600",
      "checkpoint_dir": "/ckpt", "exclude_hosts": True, "claim": ("ckpt:/ckpt",), "x": ("A=a $(B)",),
      "secret_env": ("WANDB_API_KEY=wandb/key",)},
+    "ringleader": {"np": "4", "gpus": "2", "cpu": "16", "launch_with": "ringleader", "map_by": "node",
+     "x": ("A=a $(B)",), "secret_env": ("WANDB_API_KEY=wandb/key",)},
+    "bench": {"np": "2", "command": ("ringleader", "bench", "p2p", "-b", "1M")},
     "kueue": {"queue": "team-queue"},
     "volcano": {"queue": "team-queue", "gang": "volcano"},
 }  # fmt: skip
@@ -140,9 +143,9 @@ def test_an_elastic_jobs_ranks_become_workers(
         ({}, {"reset_limit": "3"}, "--reset-limit: is for elastic jobs"),
         ({}, {"min_np": "two"}, "--min-np: 'two' is not an integer"),
         ({"run_launcher_as_worker": True, "np": "2"}, {"min_np": "1"},
-         "--run-launcher-as-worker: not for an elastic job: ranks in the launcher's Pod cannot leave it"),
+         "--run-launcher-as-worker: not for an elastic job: no ranks are started in the launcher's Pod"),
         ({"spawn": "exec"}, {"min_np": "1"},
-         "--spawn exec: not for an elastic job: its host agents are started over ssh"),
+         "--spawn exec: not for an elastic job: workers are reached over ssh"),
         ({"mpirun": "mpiexec"}, {"min_np": "1"}, "--mpirun: 'mpiexec' is not a path"),
         (
             {"annotation": ("ringleader/on-worker-failure=restart",)},
