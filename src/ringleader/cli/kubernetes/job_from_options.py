@@ -35,7 +35,7 @@ from ringleader.kubernetes.rdma.request import (
 )
 from ringleader.option_fields import faults_of_values, words_of
 from ringleader.plan.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
-from ringleader.plan.job import Job, Placement, faults_of_mpirun_words
+from ringleader.plan.job import Job, Placement, faults_of, faults_of_mpirun_words
 from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma_profiles import Spread, Way
 
@@ -141,6 +141,10 @@ def _elastic(given: JobOptions, slots: int, faults: Faults) -> ElasticOptions | 
     return None if faults.found[before:] else replace(found, cooldown=found.cooldown or COOLDOWN_OF_PODS)
 
 
+_OF_RUN = ("--profile", "--profile-dir", "--max-restarts", "--warm")
+"""Options with rules beyond their values."""
+
+
 def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults: Faults) -> None:
     """Note what cannot be where Ringleader runs in the launcher."""
     pods, own = given.pods, " ".join(own_command(given.job.command))
@@ -156,6 +160,13 @@ def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults:
         faults.add(
             "--min-np, --max-np …", f"not for {where}", f"ringleader {own} has a fixed number of ranks"
         )
+    job = replace(given.job, elastic=elastic)
+    faults.found += [one for one in faults_of(job) if one.where in _OF_RUN]
+    if job.require:
+        from ringleader.fabric.transport_proof.requirement import parse_requirement
+
+        with collected(faults.found):
+            parse_requirement(job.require)
     if own and (words := _run_words(given.job)):
         hint = f"write it behind ringleader {own}"
         faults.add(" ".join(words), f"not for {where}, which takes its own options", hint)
