@@ -224,7 +224,7 @@ def test_a_wire_is_proved_between_pods(stage: Stage, tmp_path: Path, on: str, wi
         assert "ringleader-file" not in ended.out
         found = json.loads(outcome.read_text())
         if code:
-            assert "--require rdma" in ended.out and f"{name}-worker-0" in ended.out
+            assert f"{name}-worker-0.{name}.default.svc: rdma is required, and it has no RDMA" in ended.out
             assert found["outcome"]["exit_code"] == code
             return
         assert "[1] rank 1 of 2" in ended.out and "TCP on " in ended.out
@@ -263,11 +263,55 @@ def test_links_and_sizes_are_measured_between_pods(
             f"bench-{on}-worker-{n}.bench-{on}.default.svc" for n in (0, 1)
         ]
         stage.delete(f"bench-{on}")
-        ended = stage.run(*words, "doctor", "--active", "--active-seconds", "3")
-        assert f"bench-{on}-worker-1" in ended.out, f"{ended}\n{stage.story()}"
-        stage.delete(f"bench-{on}")
+        ended = stage.run(*words, "doctor", "--active", "--active-seconds", "3", "-v")
+        assert ended.code in (0, 3), f"{ended}\n{stage.story()}"  # this machine may not be a good host
+        assert re.search(r"PASS +active\.(answer|rate|latency)", ended.out), ended
     finally:
         stage.delete(f"bench-{on}")
+
+
+STEPS = """
+import time
+import ringleader
+import torch
+import ringleader.torch as hvd
+hvd.init()
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    hvd.allreduce(torch.ones(1 << 12), name="sum")
+    ringleader.progress(samples=8)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.long
+def test_all_sizes_are_measured_in_one_job(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that exchange something, that only synchronize, and that are independent; and the wire."""
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "--on",
+        "pods",
+        "--image",
+        images.OPENMPI5,
+        "--launch-with",
+        "ringleader",
+        "--name",
+        "r",
+        "-o",
+        "kept",
+    )
+    words += ("--grid", "1x1,2x1", "--repeats", "1", "--require", "tcp", "--no-page")
+    try:
+        ended = stage.run(*words, "--", "python", "-c", STEPS, verb="scale")
+        assert ended.code == 0, f"{ended}\n{stage.story()}"
+        run = run_file.read(tmp_path / "kept" / "r")
+        assert [point.size.ranks for point in run.points] == [1, 2]
+        assert all(samples for _, samples in run.points[1].kinds), "coupled, independent and barrier-only"
+        assert run.points[1].transport is not None
+    finally:
+        stage.delete("python")
 
 
 @needs_kubectl

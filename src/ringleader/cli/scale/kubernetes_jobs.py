@@ -57,6 +57,7 @@ from ringleader.slurm.batch_script import BatchOptions
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
+    from ringleader.cli.returned_files import ReturnedFiles
     from ringleader.followed_job import End, Progress, Work
     from ringleader.kubernetes.jobs.job_state import JobView
 
@@ -301,7 +302,7 @@ class _TakenAway:
 class _MeterTerminal:
     """Tells a meter what a person at the terminal would see."""
 
-    files = None
+    files: ReturnedFiles | None = None
 
     def __init__(self, name: str, log: LauncherLog, meter: Meter) -> None:
         self.name, self._log, self._meter = name, log, meter
