@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import subprocess
 import sys
@@ -20,7 +21,22 @@ def clean_environment() -> dict[str, str]:
     traces = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "RINGLEADER_", "HYDRA_")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(traces)}
     roots = {f"{mpi}_ALLOW_RUN_AS_ROOT{tail}": "1" for mpi in ("OMPI", "PRTE") for tail in ("", "_CONFIRM")}
-    return {**environ, **roots, "OMP_NUM_THREADS": "1"}
+    return {**environ, **roots, **session_directory(), "OMP_NUM_THREADS": "1"}
+
+
+def session_directory() -> dict[str, str]:
+    """Return variables that give one start of Open MPI an empty directory for its files.
+
+    By default it is /tmp/ompi.PID. A killed mpirun leaves it there, and the next one that gets the same PID
+    fails: "The PMIx server's listener thread failed to start". Linux has 32,768 PIDs by default.
+    """
+    place = tempfile.mkdtemp(dir=_sessions().name)
+    return {"PRTE_MCA_prte_tmpdir_base": place, "OMPI_MCA_orte_tmpdir_base": place}
+
+
+@functools.cache
+def _sessions() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="rl-mpi-", dir="/tmp", ignore_cleanup_errors=True)
 
 
 class ForkServer:

@@ -33,9 +33,10 @@ _LARGE = re.compile(r"\s*[-+]?(\d{30,}\.?\d*|\d+\.?\d*e\+?\d+)\s*", re.IGNORECAS
 Changes = Mapping[str, Mapping[str, Any] | str]
 """Parameter → what a command declares differently than its field; a text is another help."""
 
-FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "nodes"))
+FAMILIES = frozenset(("hosts", "scale", "bench", "cluster", "pods", "trainer", "nodes"))
 """Families of commands that options may be declared for: commands that start ranks on hosts, ``scale``,
-``bench``, commands of jobs on Kubernetes, those of them that make Pods, ``doctor`` of a cluster's nodes."""
+``bench``, commands of jobs on Kubernetes, those of them that make Pods or TrainJobs, ``doctor`` of a
+cluster's nodes."""
 
 
 class WrongValueError(ValueError):

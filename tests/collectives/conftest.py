@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.fork_server import RANKS
+from tests.fork_server import RANKS, session_directory
 from tests.proxy_rank_pool import ProxyRankPool
 from tests.rank_pool import RankPool, RankPools
 from tests.time_limits import patience
@@ -132,8 +132,8 @@ class Jobs:
         return Finished(code=result.returncode, out=result.stdout, err=result.stderr)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Return what ranks have in their environment."""
-        return self._pools.environ | more
+        """Return what ranks of one start have in their environment."""
+        return self._pools.environ | session_directory() | more
 
     def windows(self) -> set[str]:
         """Return what the ranks have in shared memory of the engine's: it has "osc" in its name."""

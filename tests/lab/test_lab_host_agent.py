@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.time_limits import factor
 from tests.unit.host_agent_world import Launcher, alive, below, gone, host_facts
 
 from ringleader.lab import hosts as lab_hosts
@@ -40,7 +41,8 @@ def place():
         yield Path(made)
 
 
-def launcher(lab, place: Path, name: str = "") -> Launcher:
+def launcher(lab, place: Path, name: str = "", times: float = 1.0) -> Launcher:
+    """``times``: how many times longer silence may last."""
     host = lab.hosts[1]
     address = local_address_towards(host.address)
     assert address is not None
@@ -48,7 +50,13 @@ def launcher(lab, place: Path, name: str = "") -> Launcher:
     ssh = SshConnections(Ssh(config=lab.ssh_config), (known,), environ=os.environ, base=place)
     facts = host_facts(known.name, is_local=False)
     made = Launcher(
-        place, ssh=ssh, host=facts, address=address, silence=4.0, freeze_after=FROZEN, lost_after=LOST
+        place,
+        ssh=ssh,
+        host=facts,
+        address=address,
+        silence=4.0 * times,
+        freeze_after=FROZEN,
+        lost_after=LOST * times,
     )
     return made
 
@@ -85,7 +93,7 @@ def test_a_host_that_hears_nothing_freezes_its_commits_and_then_ends_its_ranks(l
 
 
 def test_a_link_that_comes_back_in_time_costs_nothing(lab, place: Path) -> None:
-    made = launcher(lab, place)
+    made = launcher(lab, place, times=factor())
     try:
         made.begin()
         link(lab, up=False)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import Recorder, Workplace
+from tests.time_limits import patience
 
 from ringleader.launch import stragglers
 from ringleader.launch.outcome import Outcome
@@ -261,7 +262,7 @@ def test_a_slow_rank_is_named_while_it_is_slow(workplace, python, monkeypatch):
     monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
     (workplace.tmp / "train.py").write_text(DDP)
     outcome, heard = workplace.launch(
-        python, "train.py", "400", "1", "0.03", workdir=str(workplace.tmp), timeout=300.0
+        python, "train.py", "400", "1", "0.03", workdir=str(workplace.tmp), timeout=patience(300)
     )
     assert outcome.exit_code == 0
     assert [one.rank for one in outcome.stragglers] == [1] and outcome.stragglers[0].score > 1.5
@@ -298,7 +299,7 @@ def test_a_rank_of_low_priority_on_a_busy_core_is_named(workplace, python, monke
     monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
     (workplace.tmp / "train.py").write_text(NICED)
     outcome, heard = workplace.launch(
-        python, "train.py", "400", "1", workdir=str(workplace.tmp), timeout=300.0, bind="none"
+        python, "train.py", "400", "1", workdir=str(workplace.tmp), timeout=patience(300), bind="none"
     )
     assert outcome.exit_code == 0, heard.all("stderr")
     assert [one.rank for one in outcome.stragglers] == [1], heard.warnings
@@ -309,7 +310,7 @@ def test_equal_ranks_are_not_stragglers(workplace, python, monkeypatch):
     monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
     (workplace.tmp / "train.py").write_text(DDP)
     outcome, heard = workplace.launch(
-        python, "train.py", "900", "-1", "0.03", workdir=str(workplace.tmp), timeout=300.0
+        python, "train.py", "900", "-1", "0.03", workdir=str(workplace.tmp), timeout=patience(300)
     )
     assert outcome.exit_code == 0 and outcome.stragglers == (), heard.warnings
     assert not any("is slow" in text for text in heard.warnings)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.fork_server import session_directory
 from tests.interpreter import skip_where_mpirun_splits
 from tests.time_limits import patience
 
@@ -84,7 +85,7 @@ class Pod:
         record = self.root / "reached"
         record.write_text("")
         environ = {"PATH": f"{self.root / 'bin'}:{path}", "HOME": str(self.root)}
-        environ |= {"RECORD": str(record), "HIDE": str(self.tools), **self.env}
+        environ |= {"RECORD": str(record), "HIDE": str(self.tools), **session_directory(), **self.env}
         for name, value in more.items():
             environ.pop(name, None)
             environ |= {} if value is None else {name: value}

@@ -128,7 +128,7 @@ def test_close_ends_commands_connections_and_files(bench, session):
     thread.join(20)
     assert replies and replies[0].exit_code != 0
     assert not directory.exists()
-    assert not masters_of(directory)
+    wait_for(lambda: not masters_of(directory))  # they end after they have answered
     session.close()
 
 
@@ -154,7 +154,7 @@ def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
     ) as other:
         assert not directory.exists()
         assert other.config.exists()
-    assert not masters_of(directory)
+    wait_for(lambda: not masters_of(directory))  # they end after they have answered
 
 
 def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):

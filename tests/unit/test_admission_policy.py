@@ -11,6 +11,8 @@ from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
 from tests.mpijobs import mpijob
 
+from ringleader.errors import RequestError
+from ringleader.kubernetes.mpijob.annotations import KNOWN
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import exec_spawn
 from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
@@ -200,6 +202,50 @@ def test_what_pods_may_share_with_their_node(
     attempt = Attempt(operation="CREATE", kind=kind, user=US, namespace="team", new=with_spec(kind, **fields))
     said = " ".join(filter(None, (refusal(policy, attempt, labels) for policy in POLICIES)))
     assert why in said and bool(why) == bool(said), said
+
+
+VALUES = ("ssh", "exec", "restart", "keep", "off", "3", "03", "0", "9" * 12, "", "three")
+ANNOTATIONS = [
+    {},
+    {"example.org/x": "y"},
+    {"ringleader/spam": "1"},
+    *({name: value} for name in KNOWN for value in VALUES),
+    {"ringleader/min-workers": "2", "ringleader/max-workers": "1"},
+    {"ringleader/min-workers": "1", "ringleader/max-workers": "2", "ringleader/restart-limit": "1"},
+    {"ringleader/min-workers": "1", "ringleader/on-worker-failure": "restart"},
+    {"ringleader/max-workers": "2"},
+]
+
+
+@pytest.mark.parametrize(
+    "notes", ANNOTATIONS, ids=lambda notes: ",".join(f"{a}={b}" for a, b in notes.items())
+)
+def test_a_jobs_annotations_are_judged_as_the_parser_does(notes: dict[str, str]) -> None:
+    job = mpijob(workers=2, metadata={"annotations": notes} if notes else {})
+    said = [refusal(policy, written(job)) for policy in POLICIES]
+    try:
+        read(job)
+    except RequestError as error:
+        # How many workers a job has, and what RDMA needs beside it, are not the policy's.
+        if "above the job's" in str(error) or "below the job's" in str(error):
+            return
+        assert any(said), error
+    else:
+        assert not any(said), said
+    assert not any("expression" in one for one in said), said
+
+
+def written(job: Document, old: Document | None = None) -> Attempt:
+    kind = Kind(group="kubeflow.org", version="v2beta1", plural="mpijobs", kind="MPIJob", custom=True)
+    operation = "CREATE" if old is None else "UPDATE"
+    return Attempt(operation=operation, kind=kind, user="eve", namespace="team", new=job, old=old)
+
+
+def test_a_job_that_was_stored_with_a_wrong_annotation_can_end() -> None:
+    wrong = mpijob(metadata={"annotations": {"ringleader/spam": "1"}})
+    ending = mpijob(metadata={"annotations": {"ringleader/spam": "1"}, "finalizers": []})
+    assert not any(refusal(policy, written(ending, wrong)) for policy in POLICIES)
+    assert any(refusal(policy, written(wrong, mpijob())) for policy in POLICIES)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,10 @@ GOLDENS: dict[str, dict[str, Any]] = {
      "x": ("A=a $(B)",), "secret_env": ("WANDB_API_KEY=wandb/key",)},
     "bench": {"np": "2", "command": ("ringleader", "bench", "p2p", "-b", "1M")},
     "kueue": {"queue": "team-queue"},
+    "kueue-topology": {"np": "4", "queue": "team-queue", "queue_priority": "high", "priority_class": "pods",
+     "topology": "preferred:cloud.provider.com/topology-rack"},
+    "compute-domain": {"np": "8", "gpus": "4", "compute_domain": "train-nvlink", "rdma": "dra",
+     "rdma_claim_template": "team-pairs"},
     "volcano": {"queue": "team-queue", "gang": "volcano"},
 }  # fmt: skip
 
@@ -208,6 +212,10 @@ def test_each_fault_of_an_elastic_job_has_its_option(words: Any, given: Any, fau
         ({"map_by": "socket"}, "--map-by: 'socket' is unknown"),
         ({"x": ("RANK=1",)}, "-x RANK: RANK follows from a rank's place and cannot be set"),
         ({"env_file": ("none",)}, "--env-file: none cannot be read: No such file or directory"),
+        ({"queue": "q", "topology": "rack"}, "--topology rack: cannot be read"),
+        ({"topology": "required:rack"}, "--topology: is for Kueue, and there is no queue of it"),
+        ({"queue_priority": "p", "queue": "q", "gang": "volcano"},
+         "--queue-priority: is for Kueue, and there is no queue of it"),
         ({"priority_class": "High!"}, "--priority-class: 'High!' cannot be a name"),
         ({"annotation": ("ringleader/spam=1",)}, "metadata.annotations[ringleader/spam]: unknown field"),
         ({"job_name": "Train"},

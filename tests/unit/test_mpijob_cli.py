@@ -137,3 +137,16 @@ def test_without_the_extra_it_is_said_what_to_install(argv, tmp_path):
     assert done.stderr == (
         "ringleader: the Python package yaml is missing\n    → pip install 'ringleader[kubernetes]'\n"
     )
+
+
+def test_a_compute_domain_comes_before_its_job(call):
+    """Fields: kubernetes-sigs/dra-driver-nvidia-gpu 61de3f2, api/…/resource/v1beta1/computedomain.go."""
+    words = ("--image", "x", "--compute-domain", "nv", "-n", "2", "--job-name", "t", "--json", "--", "python")
+    code, out, _ = call("render", "mpijob", "--namespace", "team", *words)
+    domain, job = json.loads(out)["items"]
+    assert code == 0
+    assert domain["spec"] == {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "nv"}}}
+    assert domain["metadata"] == {"name": "nv", "namespace": "team"}
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert worker["resourceClaims"] == [{"name": "nvlink", "resourceClaimTemplateName": "nv"}]
+    assert "resourceClaims" not in job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]

@@ -91,6 +91,7 @@ def test_commands_of_ringleader_have_the_workers_as_hosts(
         ("--launch-with ringleader --require rdam -- a", "--require: rdam is not a wire"),
         ("--launch-with ringleader --warm --profile-dir d -- a", "--warm: means nothing without restarts"),
         ("--min-np 1 --profile 2:4 -- a", "--profile: does not support elastic jobs"),
+        ("--as trainjob --launch-with ringleader -- a", "--launch-with ringleader: has not been tried with"),
         ("--launch-with mpirun --min-np 1 -- a", "--launch-with mpirun: not for an elastic job"),
         ("--min-np 1 -- ringleader doctor", "--min-np, --max-np …: not for an elastic job"),
         ("--launch-with ringleader --mpirun mpiexec -- a", "--mpirun: 'mpiexec' is not a path"),

@@ -197,6 +197,10 @@ render = LazyGroup(
             "Print a job as plain Pods for clusters without an operator, or as one Pod.",
         ),
         "mpijob": ("render.kubernetes:mpijob_command", "Print MPIJobs made from options or read from files."),
+        "trainjob": (
+            "render.kubernetes:trainjob_command",
+            "Print TrainJobs of Kubeflow Trainer made from options or MPIJobs.",
+        ),
         "compose": ("render.compose", "Make a compose application of mpihead and mpinode containers."),
         "env": (
             "render.topology:env_command",

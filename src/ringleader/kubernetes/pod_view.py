@@ -21,17 +21,19 @@ from ringleader.kubernetes.client.object_fields import (
     text_in,
 )
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, KIND
+from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, JOBSET_ROLE, KIND
 
 Role = Literal["worker", "launcher", ""]
 State = Literal["waiting", "running", "terminated"]
 
 AT_ONCE = 1
 """Seconds of a deadline that is over when it is set: the shortest that the API allows."""
-_INDEX = re.compile(r"-worker-(0|[1-9][0-9]{0,8})\Z")
+_INDEX = re.compile(r"-(?:worker-(0|[1-9][0-9]{0,8})|node-0-(0|[1-9][0-9]{0,8})-[a-z0-9]{5})\Z")
+"""End of the name of a worker, and of a node of a TrainJob, whose Job adds five characters."""
 _ROLES: Mapping[str, Role] = {KIND: "worker", "Job": "launcher"}
 """Kind of a Pod's controller → what the Pod is to a job."""
-_LABELS: Mapping[str, Role] = {"worker": "worker", "launcher": "launcher"}
+_LABELS: Mapping[str, Role] = {"worker": "worker", "launcher": "launcher", "node": "worker"}
+"""Value of a Pod's label, JobSet's among them → what the Pod is to a job."""
 _SIGNALS = (
     "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT"
     " CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
@@ -123,14 +125,15 @@ def pod_view(document: Object, *, by_label: bool = False) -> PodView:
     False, and then the Pod's controller says both.
     """
     metadata, spec, status = (map_in(document, part) for part in ("metadata", "spec", "status"))
-    owner = controller_of(document)
+    owner, labels = controller_of(document), labels_of(document)
+    role = str(labels.get(JOB_ROLE) or labels.get(JOBSET_ROLE))
     name, kind, owner_name = text_in(metadata, "name"), owner.get("kind", ""), owner.get("name", "")
     conditions = {text_in(one, "type"): one for one in maps_in(status, "conditions")}
     scheduled, disrupted = (conditions.get(one, {}) for one in ("PodScheduled", "DisruptionTarget"))
     return PodView(
         name=name,
         uid=text_in(metadata, "uid"),
-        role=_LABELS.get(str(labels_of(document).get(JOB_ROLE)), "") if by_label else _ROLES.get(kind, ""),
+        role=_LABELS.get(role, "") if by_label else _ROLES.get(kind, ""),
         index=_index(name, None if by_label else owner_name) if by_label or kind == KIND else None,
         owner_uid=owner.get("uid", ""),
         owner_name=owner_name,
@@ -161,7 +164,7 @@ def _index(name: str, job: str | None) -> int | None:
     found = _INDEX.search(name)
     if found is None:
         return None
-    index = int(found.group(1))
+    index = int(found.group(1) or found.group(2))
     return index if job is None or name == object_names.worker(job, index) else None
 
 

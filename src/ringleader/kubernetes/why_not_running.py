@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
 from ringleader.finding import Level
 from ringleader.kubernetes.client.api_errors import ApiError
-from ringleader.kubernetes.client.api_resources import MPIJOBS, Resource
+from ringleader.kubernetes.client.api_resources import MPIJOBS, TRAIN_JOBS, TRAINING_RUNTIMES, Resource
 from ringleader.kubernetes.mpijob.quantities import value
 from ringleader.kubernetes.pod_view import ContainerView, PodView, ending
 
@@ -59,6 +59,7 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         r"didn't match Pod's node affinity|didn't match node selector",
         "no node has these labels: kubectl get nodes --show-labels, then --node-selector",
     ),
+    (r'no matches for kind "JobSet"', "JobSet is not installed: https://jobset.sigs.k8s.io"),
     (r"Too many pods", "the nodes are full of Pods: wait, or add nodes"),
     (r"no nodes available", "the cluster has no node at all"),
     (r"unschedulable: pod group|pod group is not ready|minAvailable", "the group waits until all fit"),
@@ -205,7 +206,10 @@ def causes_of(pod: PodView) -> Iterator[Cause]:
             yield Cause(level=Level.BLOCKED, what=what, hint=hint_on(what), word=word, text=text)
 
 
-NOT_MADE = ("FailedCreate", "MPIJobFailed", "ErrResourceExists", "ValidationError")
+NOT_MADE = (
+    *("FailedCreate", "MPIJobFailed", "ErrResourceExists", "ValidationError"),
+    *("TrainJobResourcesCreationFailed", "JobCreationFailed", "HeadlessServiceCreationFailed"),
+)
 """Reasons of events that say that an object could not be made."""
 EVENTS: Mapping[str, tuple[Level, Callable[[str], str]]] = {
     **dict.fromkeys(NOT_MADE, (Level.BLOCKED, advice)),
@@ -235,6 +239,8 @@ def word_of_refusal(status: int, message: str) -> str:
     return FORBIDDEN if status in (401, 403) else REFUSED
 
 
+_TRAINER = "Kubeflow Trainer v2 is not installed: https://trainer.kubeflow.org, or use --as mpijob"
+_RUNTIMES = "kubectl get clustertrainingruntimes; without --runtime the job brings its own"
 _OPERATOR = "ringleader operator crd | kubectl apply -f - and ringleader operator manifests, or use --on pods"
 
 
@@ -259,7 +265,8 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
     if is_unknown_kind(error):
         if resource == MPIJOBS:
             return "no MPIJob CRD on this cluster", _OPERATOR
-        return f"this cluster has no {resource.kind} ({resource.api_version})", ""
+        hint = _TRAINER if resource.group == TRAIN_JOBS.group else ""
+        return f"this cluster has no {resource.kind} ({resource.api_version})", hint
     if error.status == 404:
         return f"there is no {resource.kind} of this name", "ringleader k8s status lists the jobs"
     if error.status == 401:
@@ -268,9 +275,12 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
         return said, advice_on_quota(said)
     if error.status == 403 and "is being terminated" in said:
         return f"the namespace {namespace} is being deleted", "wait until it is gone, or use another"
+    if resource == TRAIN_JOBS and "must be created before" in said:
+        return f"there is no runtime of this name: {said}", _RUNTIMES
     if error.status == 403:
         hint = f"ask for a Role with the verb {doing} on {resource.plural}"
         hint += f".{resource.group}" if resource.group else ""
+        hint += ", or name a runtime that exists: --runtime" if resource == TRAINING_RUNTIMES else ""
         return f"not allowed: {said}", f"{hint}; kubectl auth can-i --list -n {namespace}"
     if error.is_there_already:
         return "one of this name exists", f"--job-name another, or ringleader k8s delete {name}"

@@ -25,6 +25,7 @@ from ringleader.kubernetes.jobs.pod_options import LARGEST, OF_HOSTS, RINGLEADER
 from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import check
+from ringleader.kubernetes.objects.gang_scheduling import VOLCANO
 from ringleader.kubernetes.rdma.pod_nics import NETWORKS, advice_on
 from ringleader.kubernetes.rdma.request import (
     OFFERED,
@@ -99,6 +100,9 @@ def request_of(
         faults.add("--timeout", f"{job.timeout:g} seconds", "use a number above 0, at most 2^63-1")
     if job.workdir and not job.workdir.startswith("/"):
         faults.add("--workdir", f"{job.workdir!r} is not absolute", "a path in the image: /workspace")
+    for option, value in (("--queue-priority", pods.queue_priority), ("--topology", pods.topology)):
+        if value is not None and (pods.queue is None or pods.gang == VOLCANO):
+            faults.add(option, "is for Kueue, and there is no queue of it", "add --queue NAME")
     shm_size = "" if pods.shm_size is None else None if pods.shm_size == "none" else pods.shm_size
     worked_out = {
         "name": _name(given, suffix),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -26,12 +26,14 @@ class FilesOrCommand(Command[Options]):
         return super().parse_args(ctx, args)
 
 
-def read_files(files: Sequence[str], faults: list[Fault], *, converting: bool) -> tuple[Rendered, ...]:
-    """Return the objects of files; what is wrong in any of them is added to ``faults``."""
+def read_files(
+    files: Sequence[str], faults: list[Fault], *, converting: bool, kinds: Collection[str] = ("MPIJob",)
+) -> tuple[Rendered, ...]:
+    """Return the objects of files, read as these ``kinds``; all that is wrong is added to ``faults``."""
     with needs_kubernetes():
         from ringleader.kubernetes.mpijob import manifest_files, yaml_text
     if not files:
-        hint = "a file of MPIJobs, - for standard input, or --image IMAGE … -- COMMAND"
+        hint = f"a file of {'s or '.join(kinds)}s, - for standard input, or --image IMAGE … -- COMMAND"
         faults.append(Fault(where="FILE", what="missing", hint=hint))
         return ()
     documents: list[yaml_text.Document] = []
@@ -41,7 +43,9 @@ def read_files(files: Sequence[str], faults: list[Fault], *, converting: bool) -
             documents += yaml_text.documents(text_of_file(file), "standard input" if file == "-" else file)
     with collected(faults):
         if documents or len(faults) == before:
-            return manifest_files.render(documents, converting=converting, source=", ".join(files))
+            return manifest_files.render(
+                documents, converting=converting, source=", ".join(files), kinds=kinds
+            )
     return ()
 
 

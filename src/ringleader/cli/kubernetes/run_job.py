@@ -36,20 +36,28 @@ from ringleader.errors import Fault, RequestError, RingleaderError, collected, r
 from ringleader.followed_job import End, Work
 from ringleader.kubernetes.jobs.job_request import OUTCOME, REPORT, RUNS, JobRequest, own_command
 from ringleader.kubernetes.jobs.job_state import JobView
-from ringleader.kubernetes.jobs.job_submission import MpiJobSubmission, OperatorlessSubmission
+from ringleader.kubernetes.jobs.job_submission import (
+    MpiJobSubmission,
+    OneJob,
+    OperatorlessSubmission,
+    TrainJobSubmission,
+)
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.jobs.pod_options import RINGLEADER
 from ringleader.kubernetes.mpijob.model import MPIJob
-from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.parser import request as as_requested
+from ringleader.kubernetes.mpijob.parser import write
+from ringleader.kubernetes.mpijob.train_job import TrainJob
 from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
+from ringleader.kubernetes.objects.training_runtime import train_job_of
 from ringleader.launch.job_record import FILE as RECORD
 from ringleader.option_fields import flag, group, option, parts
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.text_files import decoded, json_document, read_text
 
+AnyJob = MPIJob | TrainJob
 Where = Literal["kubernetes", "pods"]
 RUN_ID = "RUN"
 JOB_UID = "UID-OF-THE-JOB"
@@ -71,7 +79,7 @@ def run_request(on: Where, options: KubernetesOptions, runs: str = "runs") -> in
     )
     keeping = replace(_keeping(options, faults), runs=runs)
     _, made = requested_job(
-        options.job,
+        for_runtime(options.job, follow),
         faults,
         namespace=namespace,
         suffix=_five_letters(),
@@ -116,12 +124,23 @@ def _keeping(options: KubernetesOptions, faults: Faults) -> Keeping:
     if not own and (given.pods.launch_with == RINGLEADER or given.elastic):
         parts += [REPORT] if report else []
         parts += [OUTCOME] if follow.json.json or follow.json.json_file is not None else []
+    if follow.form == "trainjob" and (own or given.pods.launch_with == RINGLEADER):
+        where = "--launch-with ringleader" if not own else f"COMMAND (ringleader {' '.join(own)})"
+        what = "has not been tried with the hostfile and keys of Kubeflow Trainer"
+        faults.add(where, what, "leave out --as trainjob")
     if REPORT in parts and follow.detach:
         what = "the record comes with the log, which nobody follows"
         faults.add("--report with --detach", what, "leave one of them out")
     if REPORT in parts and Path(report, RECORD).exists():
         faults.add("--report", f"{report}/{RECORD} already exists", "name another directory")
     return Keeping(parts=() if follow.detach else tuple(parts), report=report)
+
+
+def for_runtime(job: JobOptions, follow: FollowOptions) -> JobOptions:
+    """Return the options of a job in a runtime that exists: its launcher is one of the nodes."""
+    if follow.runtime is None:
+        return job
+    return replace(job, policy=replace(job.policy, run_launcher_as_worker=True))
 
 
 def requested_job(
@@ -164,7 +183,16 @@ def check_claims(request: JobRequest, faults: Faults) -> None:
         faults.add("--rdma-claim-template", f"missing: --rdma {request.rdma.profile.name} needs one", hint)
 
 
-def placed(connection: Connection, job: MPIJob) -> tuple[Connection, MPIJob]:
+def as_train_job(job: MPIJob, follow: FollowOptions) -> TrainJob:
+    """Return the TrainJob of a job; what it cannot do that the MPIJob did goes to standard error."""
+    found, changes = train_job_of(job, settings_of(follow), runtime=follow.runtime or "")
+    for change in changes:
+        if change.is_lost:
+            tell(str(change))
+    return found
+
+
+def placed(connection: Connection, job: OneJob) -> tuple[Connection, OneJob]:
     """Return both in the job's namespace: its own, else that of the connection."""
     space = job.metadata.namespace or connection.namespace
     here = replace(job, metadata=replace(job.metadata, namespace=space))
@@ -172,14 +200,18 @@ def placed(connection: Connection, job: MPIJob) -> tuple[Connection, MPIJob]:
 
 
 def run_job(
-    on: Where, cluster: ClusterOptions, job: MPIJob, follow: FollowOptions, keeping: Keeping | None = None
+    on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptions, keeping: Keeping | None = None
 ) -> int:
     """Send a job and follow it; return the exit code."""
     if not job.metadata.name:  # we ask for it by name
         name = job.metadata.generate_name + _five_letters()
         job = replace(job, metadata=replace(job.metadata, name=name, generate_name=""))
-    if on == "pods":
-        check_operatorless(job, follow)
+    _check_form(on, job, follow)
+    if isinstance(job, MPIJob):
+        if on == "pods":
+            check_operatorless(job, follow)
+        elif follow.form == "trainjob":
+            job = as_train_job(job, follow)
     if follow.dry_run:
         sys.stdout.write(dry_run_text(on, job, follow))
         return 0
@@ -197,8 +229,18 @@ def run_job(
     return end.exit_code
 
 
+def _check_form(on: Where, job: AnyJob, follow: FollowOptions) -> None:
+    """Raise RequestError for options about TrainJobs that mean nothing here."""
+    faults = Faults()
+    if on == "pods" and (follow.form == "trainjob" or isinstance(job, TrainJob)):
+        faults.add("--on pods", "makes Pods without Kubeflow Trainer", "leave it out for a TrainJob")
+    if follow.runtime is not None and (follow.form != "trainjob" or isinstance(job, TrainJob)):
+        faults.add("--runtime", "is for what --as trainjob makes a TrainJob of", "add it, or edit the file")
+    refuse(faults.found)
+
+
 async def _stay(
-    on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, keeping: Keeping
+    on: Where, connection: Connection, job: AnyJob, follow: FollowOptions, keeping: Keeping
 ) -> tuple[End, dict[str, Any]]:
     """Send a job, stay with it, and show how it went; return its end, and what is added to the outcome."""
     here, job = placed(connection, job)
@@ -221,18 +263,20 @@ def _five_letters() -> str:
     return "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
 
 
-def dry_run_text(on: Where, job: MPIJob, follow: FollowOptions) -> str:
+def dry_run_text(on: Where, job: AnyJob, follow: FollowOptions) -> str:
     """Return the YAML that would be sent."""
     with needs_kubernetes():
         from ringleader.kubernetes.mpijob.yaml_text import text_of
     return text_of(objects(on, job, follow))
 
 
-def objects(on: Where, job: MPIJob, follow: FollowOptions) -> list[dict[str, Any]]:
+def objects(on: Where, job: AnyJob, follow: FollowOptions) -> list[dict[str, Any]]:
     """Return the objects that would be sent, in that order; keys are not among them."""
+    if isinstance(job, TrainJob):
+        return job.documents()
     if on == "kubernetes":
         return [write(as_requested(job))]
-    first, *rest = plan(job, _settings(follow), run=RUN_ID).documents
+    first, *rest = plan(job, settings_of(follow), run=RUN_ID).documents
     name = first["metadata"]["name"]
     return [first, *(owned(one, name=name, uid=JOB_UID) for one in rest)]
 
@@ -243,25 +287,28 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
     with collected(faults):
         check_objects(job)
     with collected(faults):
-        check(job, _settings(follow))
+        check(job, settings_of(follow))
     refuse(faults)
 
 
 def work_of(
-    on: Where, connection: Connection, job: MPIJob, follow: FollowOptions, tell: Callable[[str], None]
+    on: Where, connection: Connection, job: AnyJob, follow: FollowOptions, tell: Callable[[str], None]
 ) -> Work[JobView]:
     """Return what brings a job onto this kind of cluster and takes it away again."""
+    if isinstance(job, TrainJob):
+        return TrainJobSubmission(connection.cluster, job, tell=tell)
     if on == "pods":
-        return OperatorlessSubmission(connection.cluster, job, _settings(follow), tell=tell)
+        return OperatorlessSubmission(connection.cluster, job, settings_of(follow), tell=tell)
     return MpiJobSubmission(connection.cluster, job, tell=tell)
 
 
-def _settings(follow: FollowOptions) -> OperatorSettings:
+def settings_of(follow: FollowOptions) -> OperatorSettings:
+    """Return the settings of an operator as far as objects of a job without one depend on them."""
     return OperatorSettings(image=follow.operator_image or "", has_exec_spawn=True)
 
 
 _OF_FILES = {"detach", "rm", "quiet", "dry_run", "json", "json_file", "start_timeout", "on", "convert"}
-_OF_FILES |= {"operator_image", "namespace", "context", "kubeconfig", "command"}
+_OF_FILES |= {"operator_image", "as", "runtime", "namespace", "context", "kubeconfig", "command"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,12 +345,14 @@ class SubmitOptions:
 def command(options: SubmitOptions) -> int:
     """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
-    The job is read from FILE (YAML or JSON; -: stdin) or, with --image, made from the options and COMMAND.
+    The job is read from FILE (YAML or JSON; -: stdin; a TrainJob too) or, with --image, made from the options
+    and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
 
     \b
       ringleader k8s submit job.yaml
       ringleader k8s submit -n 8 --gpus 4 --image example.org/team/train:1 -- python train.py --lr 0.1
       ringleader k8s submit --detach job.yaml
+      ringleader k8s submit --as trainjob job.yaml
 
     Ctrl-C asks whether to delete the job. Several jobs in one FILE need --detach.
     """
@@ -317,19 +366,20 @@ def command(options: SubmitOptions) -> int:
     return max(run_job(on, cluster, one, follow) for one in _jobs_of_files(options, faults))
 
 
-def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[MPIJob, ...]:
+def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[AnyJob, ...]:
     """Return the jobs. Raises RequestError with every fault at once."""
     files, follow = options.job.job.command, options.follow
     namespace = options.cluster.namespace
     what, hint = "is for a job made from options", "edit the file, or give --image"
     faults.found += misplaced(lambda name: name not in _OF_FILES, what, hint)
-    rendered = read_files(files, faults.found, converting=options.convert)
+    kinds = ("MPIJob", "TrainJob")
+    rendered = read_files(files, faults.found, converting=options.convert, kinds=kinds)
     for other in rendered:
         if not other.name:
-            what = f"a {other.value.get('kind')}: only MPIJobs are sent"
+            what = f"a {other.value.get('kind')}: only MPIJobs and TrainJobs are sent"
             hint = "kubectl apply -f takes files of any objects; ringleader k8s logs -f JOB"
             faults.add(other.where, what, hint)
-    found = tuple(read(one.value) for one in rendered if one.name)
+    found = tuple(one.job for one in rendered if one.job is not None)
     if len(found) > 1 and not follow.detach and not follow.dry_run:
         names = ", ".join(one.metadata.name or one.metadata.generate_name for one in found)
         faults.add("FILE", f"holds {len(found)} jobs: {names}", "with --detach all are sent")

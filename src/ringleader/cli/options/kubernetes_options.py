@@ -87,11 +87,25 @@ class FollowOptions:
     )
     detach: bool = flag("Submit the job, print its name, and exit.")
     rm: bool = flag("Delete the job when it ends.")
+    form: str = option(
+        "Kind of the job on the cluster. A TrainJob needs Kubeflow Trainer v2, and no operator of ours.",
+        "--as",
+        default="mpijob",
+        metavar="mpijob|trainjob",
+        choices=("mpijob", "trainjob"),
+    )
+    runtime: str | None = option(
+        "With --as trainjob: use this ClusterTrainingRuntime. [default: a new one for this job]",
+        metavar="NAME",
+        read=read_by("name"),
+        of="trainer",
+    )
     operator_image: str | None = option(
-        "With --on pods: image of Ringleader's operator, for init containers that wait for the workers; "
-        "--spawn exec needs it. [default: none; the launcher itself waits until the workers' names resolve]",
+        "With --on pods or --as trainjob: image of Ringleader's operator, for init containers that wait for "
+        "the workers; --spawn exec needs it. [default: none; the launcher waits until the workers' names "
+        "resolve, that of a TrainJob is made when they are ready]",
         metavar="IMAGE",
-        of="scale pods",
+        of="scale pods trainer",
     )
 
 

@@ -1,25 +1,29 @@
-"""``ringleader render mpijob`` and ``pods``: jobs of Kubernetes, printed and not sent."""
+"""``ringleader render mpijob``, ``trainjob`` and ``pods``: jobs of Kubernetes, printed and not sent."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.kubernetes.connection import namespace_without_cluster
 from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
-from ringleader.cli.kubernetes.run_job import objects, requested_job
+from ringleader.cli.kubernetes.run_job import as_train_job, for_runtime, objects, requested_job, settings_of
 from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
-from ringleader.errors import refuse
+from ringleader.errors import Fault, collected, refuse
 from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.pod_options import read_by
 from ringleader.kubernetes.jobs.pod_template import single_pod
+from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.kubernetes.mpijob.object_metadata import document
 from ringleader.kubernetes.mpijob.parser import read
 from ringleader.kubernetes.objects import rdma_annotations
+from ringleader.kubernetes.objects.training_runtime import train_job_of
 from ringleader.kubernetes.rdma.pod_nics import template
 from ringleader.option_fields import flag, group, names_of, option
 from ringleader.plan.elastic_options import ElasticOptions
@@ -34,17 +38,27 @@ JOB_NAMES = names_of(JobOptions)
 
 
 def claim_templates(request: JobRequest) -> list[dict[str, Any]]:
-    """Return the ResourceClaimTemplate that a job needs beside it, if it does."""
-    nics = request.rdma
-    if nics is None or not nics.makes_template:
-        return []
-    return [template(nics, job=request.name, namespace=request.namespace)]
+    """Return the ComputeDomain and the ResourceClaimTemplate that a job needs beside it, if it does."""
+    nics, name, found = request.rdma, request.compute_domain, []
+    if name is not None:
+        meta = {"name": name} | ({"namespace": request.namespace} if request.namespace else {})
+        spec = {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": name}}}
+        found.append(document("resource.nvidia.com/v1beta1", "ComputeDomain", meta, spec=spec))
+    if nics is not None and nics.makes_template:
+        found.append(template(nics, job=request.name, namespace=request.namespace))
+    return found
 
 
 def show_objects(options: JsonOptions, values: Sequence[object]) -> None:
     """Print objects as YAML documents, or as JSON: the object, or a List of several."""
     one = values[0] if len(values) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(values)}
     show(options, one, lambda: yaml_of(values))
+
+
+_EVERYDAY = (
+    "convert json json_file namespace np x env_file workdir image job_name gpus cpu memory "
+    "slots_per_worker rdma mount queue"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +78,7 @@ class MpiJobOptions:
 @FilesOrCommand.of(
     "mpijob",
     MpiJobOptions,
-    everyday=(
-        "convert json json_file namespace np x env_file workdir image job_name gpus cpu memory "
-        "slots_per_worker rdma mount queue"
-    ),
+    everyday=_EVERYDAY,
     no_args_is_help=True,
 )
 def mpijob_command(options: MpiJobOptions) -> None:
@@ -111,17 +122,81 @@ def of_files(options: MpiJobOptions) -> list[Any]:
     return [one.value for one in rendered]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainJobOptions(MpiJobOptions):
+    """The options of ``render trainjob``."""
+
+    follow: FollowOptions = group(FollowOptions, of="trainer")
+
+
+@FilesOrCommand.of(
+    "trainjob",
+    TrainJobOptions,
+    everyday=f"{_EVERYDAY} runtime",
+    no_args_is_help=True,
+)
+def trainjob_command(options: TrainJobOptions) -> None:
+    """Print TrainJobs of Kubeflow Trainer v2 made from options, or of the MPIJobs in files.
+
+    \b
+      ringleader render trainjob -n 16 --gpus 8 --image example.org/team/train:1 -- python train.py
+      ringleader render trainjob job.yaml | kubectl apply -f -
+      ringleader render trainjob --convert job-of-2019.yaml
+
+    Each job comes with a separate TrainingRuntime, unless --runtime names a ClusterTrainingRuntime. What is
+    different in the TrainJob is listed on stderr. TrainJobs in FILEs are checked and printed; objects of other
+    kinds are printed unchanged.
+    """  # noqa: E501
+    follow = replace(options.follow, form="trainjob")
+    if options.job.pods.image is None:
+        show_objects(options.json, _converted(options, follow))
+        return
+    faults = Faults()
+    if options.convert:
+        faults.add("--convert and --image", "a job made of options is of the newest version")
+    given = for_runtime(options.job, follow)
+    request, job = requested_job(given, faults, namespace=options.namespace or "")
+    show_objects(options.json, [*claim_templates(request), *as_train_job(job, follow).documents()])
+
+
+def _converted(options: TrainJobOptions, follow: FollowOptions) -> list[Any]:
+    """Return the objects of the files, MPIJobs as TrainJobs. Changes go to standard error."""
+    own = JOB_NAMES - {"command"} | {"namespace"}
+    faults = misplaced(own.__contains__, "is for a job made of options", "edit the file, or give --image")
+    kinds = ("MPIJob", "TrainJob")
+    rendered = read_files(options.job.job.command, faults, converting=options.convert, kinds=kinds)
+    found: list[Any] = []
+    for one in rendered:
+        documents = [one.value]
+        if isinstance(one.job, MPIJob):
+            with located(faults, one.where):
+                made, changes = train_job_of(one.job, settings_of(follow), runtime=follow.runtime or "")
+                sys.stderr.write(changes_text([replace(one, changes=(*one.changes, *changes))]))
+                documents = list(made.documents())
+        found += documents
+    refuse(faults)
+    return found
+
+
+@contextmanager
+def located(faults: list[Fault], where: str) -> Iterator[None]:
+    """Add the faults of a document to others, each with the place of the document."""
+    mine: list[Fault] = []
+    with collected(mine):
+        yield
+    faults += (replace(one, where=f"{where} {one.where}") for one in mine)
+
+
 def _remarks(rendered: Sequence[Rendered]) -> list[str]:
     """Return what the user should know of the NICs that jobs ask for, each remark once.
 
     Raises RequestError where they cannot have them.
     """
     jobs = [(one.where, read(one.value)) for one in rendered if one.name]
-    faults = [
-        replace(fault, where=f"{where} {fault.where}")
-        for where, job in jobs
-        for fault in rdma_annotations.faults_of(job)
-    ]
+    faults: list[Fault] = []
+    for where, job in jobs:
+        with located(faults, where):
+            refuse(rdma_annotations.faults_of(job))
     refuse(faults)
     return list(dict.fromkeys(text for _, job in jobs for text in rdma_annotations.remarks_on(job)))
 

@@ -288,10 +288,10 @@ class _TakenAway:
     async def _nodes_of(self, job: JobView) -> list[str]:
         from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
         from ringleader.kubernetes.client.api_resources import PODS
-        from ringleader.kubernetes.jobs.job_state import job_pod_view, selector
+        from ringleader.kubernetes.jobs.job_state import job_pod_view
 
         try:
-            listing = await self._connection.cluster.list(PODS, job.namespace, labels=selector(job.name))
+            listing = await self._connection.cluster.list(PODS, job.namespace, labels=job.selector)
         except (ApiError, UnreachableError):
             return []
         pods = [job_pod_view(one) for one in listing.items]

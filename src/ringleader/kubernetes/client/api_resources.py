@@ -72,8 +72,14 @@ ACCESS_REVIEWS = _resource(
     "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 MPIJOBS = _resource("kubeflow.org/v2beta1", "mpijobs", "MPIJob")
+TRAIN_JOBS = _resource("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
+TRAINING_RUNTIMES = _resource("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "TrainingRuntime")
+CLUSTER_TRAINING_RUNTIMES = _resource(
+    "trainer.kubeflow.org/v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
+)
 VOLCANO_POD_GROUPS = _resource("scheduling.volcano.sh/v1beta1", "podgroups", "PodGroup")
 PLUGIN_POD_GROUPS = _resource("scheduling.x-k8s.io/v1alpha1", "podgroups", "PodGroup")
+POD_GROUPS = _resource("scheduling.k8s.io/v1beta1", "podgroups", "PodGroup")
 ALL = tuple(one for one in list(globals().values()) if isinstance(one, Resource))
 """All of these kinds."""
 

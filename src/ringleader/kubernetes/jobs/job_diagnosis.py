@@ -64,10 +64,15 @@ def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
         yield _suspended(snapshot)
     if restarting is not None:
         yield Finding(level=Level.WAITS, where=where, what=short(restarting.message or "starts anew"))
-    if not job.conditions and job.on == "kubernetes" and not job.managed_by and snapshot.age > UNTOUCHED:
+    is_untouched = not job.conditions and not job.managed_by and snapshot.age > UNTOUCHED
+    if is_untouched and job.on == "kubernetes":
         hint = "is one running, and does it watch this namespace? ringleader operator manifests; "
         hint += "without one: --on pods"
         yield Finding(level=Level.BLOCKED, where=where, what="no operator has looked at it", hint=hint)
+    elif is_untouched and job.on == "trainer" and not snapshot.pods and not snapshot.events:
+        hint = "is its controller running? kubectl get pods -A -l app.kubernetes.io/name=trainer; "
+        hint += "and JobSet's? kubectl get pods -n jobset-system"
+        yield Finding(level=Level.BLOCKED, where=where, what="Kubeflow Trainer has made no Pods", hint=hint)
 
 
 _FIRST_FAILURE = re.compile(r"(launcher|worker) \S+: container \S+: exit code (\d+)")
@@ -97,6 +102,8 @@ def _suspended(snapshot: JobSnapshot) -> Finding:
     kind, name, patch = "mpijob", job.name, '{"spec":{"runPolicy":{"suspend":false}}}'
     if job.on == "pods":
         kind, name, patch = "job", object_names.launcher(job.name), '{"spec":{"suspend":false}}'
+    elif job.on == "trainer":
+        kind, patch = "trainjob", '{"spec":{"suspend":false}}'
     hint = f"kubectl patch {kind} {name} -n {job.namespace} --type merge -p '{patch}'"
     return Finding(level=Level.BLOCKED, where=where, what="is suspended", hint=hint)
 
@@ -234,8 +241,8 @@ def end_of(snapshot: JobSnapshot) -> End | None:
         return End(exit_code=3, whose="the cluster", reason=reason, state=state)
     failed = job.condition(State.FAILED)
     reason = "" if failed is None else short(failed.message or failed.reason, LONGEST)
-    if job.on == "pods":
-        # No operator has looked for the cause: the Job itself only says that it has failed.
+    if job.on != "kubernetes":
+        # No operator of ours has looked for the cause: the Job itself only says that it has failed.
         ends = [f"{one.where}: {one.what}" for one in explain(snapshot) if one.where != f"job {job.name}"]
         reason = "; ".join(ends[:3]) or reason
     if failed is not None and "DeadlineExceeded" in failed.reason:

@@ -23,8 +23,8 @@ from ringleader.kubernetes.jobs.job_state import (
     age,
     as_pods_run,
     job_pod_view,
+    led,
     main_container,
-    selector,
 )
 from ringleader.kubernetes.jobs.pod_log import follow_log
 from ringleader.kubernetes.pod_view import PodView
@@ -75,7 +75,7 @@ class Follower:
             view=job_pod_view,
             news=self._news,
             outage=self._outage,
-            labels=selector(job.name),
+            labels=job.selector,
             changed=self._pod_changed,
         )
 
@@ -89,7 +89,7 @@ class Follower:
             job = as_pods_run(job, tuple(present.values()))
         return JobSnapshot(
             job=job,
-            pods=(*present.values(), *gone.values()),
+            pods=led(job, (*present.values(), *gone.values())),
             events=self._events,
             age=age(job.created_at, self._clock()),
         )

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ringleader.errors import RefusedError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import EVENTS, JOBS, MPIJOBS, PODS, Resource
+from ringleader.kubernetes.client.api_resources import EVENTS, JOBS, MPIJOBS, PODS, TRAIN_JOBS, Resource
 from ringleader.kubernetes.client.cluster import Cluster, Listing, Object
 from ringleader.kubernetes.client.informer import Informer
 from ringleader.kubernetes.client.object_fields import labels_of
@@ -24,11 +24,12 @@ from ringleader.kubernetes.jobs.job_state import (
     age,
     event_view,
     job_pod_view,
+    led,
     mpijob_view,
     pods_job_view,
-    selector,
+    train_job_view,
 )
-from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob import object_names, train_job
 from ringleader.kubernetes.why_not_running import is_unknown_kind, refused
 
 R = TypeVar("R")
@@ -48,7 +49,7 @@ _WATCH = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class JobKind:
-    """One of the two kinds of object that a job is on a cluster."""
+    """One of the kinds of object that a job is on a cluster."""
 
     resource: Resource
     view: Callable[[Object], JobView]
@@ -63,8 +64,9 @@ KINDS: Mapping[str, JobKind] = {
     "pods": JobKind(
         resource=JOBS, view=pods_job_view, object_name=object_names.launcher, labels=f"{ON_PODS}=pods"
     ),
+    "trainer": JobKind(resource=TRAIN_JOBS, view=train_job_view, object_name=str),
 }
-"""``--on`` → its kind."""
+"""What looks after a job → its kind."""
 
 
 def watched(
@@ -92,7 +94,7 @@ def watched(
 
 
 async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
-    """Return a job by name: an MPIJob, else one that was started with ``--on pods``.
+    """Return a job by name: an MPIJob, else one that was started with ``--on pods``, else a TrainJob.
 
     Raises RefusedError where there is none.
     """
@@ -103,6 +105,9 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
     second = await _answer(cluster.get(JOBS, launcher, namespace), _is_hidden, JOBS, "get", namespace, name)
     if not isinstance(second, ApiError) and labels_of(second).get(ON_PODS) == "pods":
         return pods_job_view(second)
+    third = await _answer(cluster.get(TRAIN_JOBS, name, namespace), _is_hidden, TRAIN_JOBS, "get", namespace)
+    if not isinstance(third, ApiError):
+        return train_job_view(third)
     if first.status == 403:
         raise refused(first, doing="get", resource=MPIJOBS, name=name, namespace=namespace) from first
     hint = "ringleader k8s status lists the jobs; --namespace looks elsewhere"
@@ -114,9 +119,10 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
 async def find_jobs(cluster: Cluster, namespace: str) -> tuple[JobView, ...]:
     """Return every job of a namespace, or of all where it is empty, oldest first."""
     found: list[JobView] = []
-    for kind, may_be in ((KINDS["kubernetes"], is_unknown_kind), (KINDS["pods"], _is_forbidden)):
+    may_lack = {"kubernetes": is_unknown_kind, "pods": _is_forbidden, "trainer": _is_hidden}
+    for name, kind in KINDS.items():
         call = cluster.list(kind.resource, namespace, labels=kind.labels)
-        listing = await _answer(call, may_be, kind.resource, "list", namespace or "*")
+        listing = await _answer(call, may_lack[name], kind.resource, "list", namespace or "*")
         found += map(kind.view, _items(listing))
     return _ordered(found)
 
@@ -132,9 +138,9 @@ def _items(listing: Listing | ApiError) -> tuple[Object, ...]:
 async def gather(cluster: Cluster, name: str, namespace: str, *, now: float) -> JobSnapshot:
     """Return all that is known of a job. What we may not read is named in ``hidden``."""
     job = await find_job(cluster, name, namespace)
-    listing = cluster.list(PODS, namespace, labels=selector(name))
+    listing = cluster.list(PODS, namespace, labels=job.selector)
     pods = await _answer(listing, _is_forbidden, PODS, "list", namespace)
-    views = tuple(map(job_pod_view, _items(pods)))
+    views = led(job, tuple(map(job_pod_view, _items(pods))))
     snapshot = JobSnapshot(job=job, pods=views, age=age(job.created_at, now))
     events = await _answer(events_of(cluster, snapshot), _is_forbidden, EVENTS, "list", namespace)
     hidden = [name for name, one in (("pods", pods), ("events", events)) if isinstance(one, ApiError)]
@@ -189,6 +195,9 @@ async def events_of(cluster: Cluster, snapshot: JobSnapshot) -> tuple[EventView,
     job = snapshot.job
     stuck = [pod.name for pod in (*snapshot.workers, *snapshot.launchers) if pod.phase == "Pending"]
     about = [("MPIJob", job.name), ("Job", object_names.launcher(job.name))]
+    if job.on == "trainer":
+        jobs = (f"{job.name}-{kind}-0" for kind in (train_job.NODE, train_job.LAUNCHER))
+        about = [("TrainJob", job.name), ("JobSet", job.name), *(("Job", one) for one in jobs)]
     found: list[EventView] = []
     for kind, name in (*about, *(("Pod", name) for name in stuck[:MOST_PODS])):
         fields = f"involvedObject.kind={kind},involvedObject.name={name}"

@@ -194,6 +194,15 @@ def resource(word: str) -> tuple[str, str]:
     return key, quantity(value, key)
 
 
+def topology(word: str) -> str:
+    """Read ``required:LABEL`` or ``preferred:LABEL``."""
+    how, _, key = word.partition(":")
+    if how not in ("required", "preferred") or not _LABEL.fullmatch(key):
+        hint = "required:LABEL or preferred:LABEL, such as required:cloud.provider.com/topology-rack"
+        raise WrongValueError("cannot be read", hint, word)
+    return word
+
+
 def secret_value(word: str) -> Json:
     """Read ``NAME=SECRET/KEY``; return the variable as a container has it."""
     variable, _, place = word.partition("=")

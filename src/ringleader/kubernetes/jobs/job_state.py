@@ -13,13 +13,13 @@ from typing import Any, Literal
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.cluster import Object
 from ringleader.kubernetes.client.object_fields import map_in, maps_in, number_in, text_in
-from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, KUEUE_QUEUE
+from ringleader.kubernetes.mpijob import train_job
+from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOBSET_NAME, KUEUE_QUEUE, WORKERS
 from ringleader.kubernetes.mpijob.status import Condition, ElasticStatus, Truth
 from ringleader.kubernetes.pod_view import ContainerView, PodView, pod_view
 
 ON_PODS = "ringleader/on"
 """Label of what ``--on pods`` makes; its value is ``pods``."""
-WORKERS = "ringleader/workers"
 SLOTS = "ringleader/slots"
 MPI = "ringleader/mpi"
 """Annotations of a launcher's Job that has no MPIJob."""
@@ -66,12 +66,12 @@ class EventView:
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """One job: an MPIJob, or a launcher's Job that was started with ``--on pods``."""
+    """One job: an MPIJob, a TrainJob, or a launcher's Job that was started with ``--on pods``."""
 
     name: str
     namespace: str
     uid: str = ""
-    on: Literal["kubernetes", "pods"] = "kubernetes"
+    on: Literal["kubernetes", "pods", "trainer"] = "kubernetes"
     workers: int = 0
     """Workers asked for."""
     slots: int = 1
@@ -92,6 +92,14 @@ class JobView:
     """Workers that run by the job's own status."""
     elastic: ElasticStatus | None = None
     """Of an elastic job: how many workers it has now, how often that changed, and why."""
+
+    leads_from_node: bool = False
+    """A TrainJob without a launcher: its first node has the job's log and exit code."""
+
+    @property
+    def selector(self) -> str:
+        """Label selector of its Pods."""
+        return f"{JOBSET_NAME if self.on == 'trainer' else JOB_NAME}={self.name}"
 
     def condition(self, type_: str) -> Condition | None:
         """Return a condition that holds."""
@@ -165,11 +173,6 @@ def age(moment: str, now: float) -> float:
     return 0.0 if seconds is None else max(0.0, now - seconds)
 
 
-def selector(job: str) -> str:
-    """Return the label selector of a job's Pods."""
-    return f"{JOB_NAME}={job}"
-
-
 def mpijob_view(document: Json) -> JobView:
     """Read an MPIJob, also one whose spec is invalid."""
     spec, status = map_in(document, "spec"), map_in(document, "status")
@@ -222,8 +225,43 @@ def pods_job_view(document: Json) -> JobView:
     )
 
 
+def train_job_view(document: Json) -> JobView:
+    """Read a TrainJob. It runs once its launcher is ready, or without one its nodes."""
+    metadata, spec, status = (map_in(document, part) for part in ("metadata", "spec", "status"))
+    trainer, said = map_in(spec, "trainer"), _conditions(status)
+    jobs = {text_in(one, "name"): _number(one, "ready", 0) for one in maps_in(status, "jobsStatus")}
+    leader = train_job.LAUNCHER if train_job.LAUNCHER in jobs else train_job.NODE
+    found = [replace(one, type=_OF_JOBS.get(one.type, one.type)) for one in said]
+    if jobs.get(leader):
+        found.append(Condition(type="Running", status=Truth.TRUE))
+    has_no_launcher = bool(jobs) and leader == train_job.NODE
+    nodes = _number(trainer, "numNodes", 1) - has_no_launcher
+    manager = text_in(spec, "managedBy")
+    ends = [one for one in found if one.type in ("Succeeded", "Failed") and one.status is Truth.TRUE]
+    return JobView(
+        **_common(document, {"spec": {"containers": [{"name": train_job.NODE}]}}),
+        name=text_in(metadata, "name"),
+        on="trainer",
+        workers=_number(map_in(metadata, "annotations"), WORKERS, nodes),
+        slots=_number(trainer, "numProcPerNode", 1),
+        conditions=tuple(found),
+        is_suspended=spec.get("suspend") is True,
+        queue=text_in(map_in(metadata, "labels"), KUEUE_QUEUE),
+        managed_by="" if manager == train_job.MANAGED else manager,
+        ended_at=ends[0].last_transition_time if ends else "",
+        leads_from_node=has_no_launcher,
+    )
+
+
+def led(job: JobView, pods: tuple[PodView, ...]) -> tuple[PodView, ...]:
+    """Return a job's Pods, of which the first node is the launcher where the job has no other."""
+    if not job.leads_from_node:
+        return pods
+    return tuple(replace(one, role="launcher") if one.index == 0 else one for one in pods)
+
+
 _OF_JOBS = {"Complete": "Succeeded", "Failed": "Failed", "Suspended": "Suspended"}
-"""A Job's condition → the MPIJob's."""
+"""A Job's or a TrainJob's condition → the MPIJob's."""
 
 
 def _common(document: Json, launcher: Json) -> dict[str, Any]:

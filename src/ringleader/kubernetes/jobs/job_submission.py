@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
-from ringleader.errors import Fault, RefusedError, RingleaderError
+from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
-from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS, of_document
+from ringleader.kubernetes.client.api_resources import (
+    JOBS,
+    MPIJOBS,
+    PODS,
+    TRAIN_JOBS,
+    TRAINING_RUNTIMES,
+    Resource,
+    of_document,
+)
 from ringleader.kubernetes.client.cluster import Cluster, Object
 from ringleader.kubernetes.client.object_fields import annotations_of, metadata_of
 from ringleader.kubernetes.client.retry import Outage, create_or_find, with_retries
 from ringleader.kubernetes.jobs.job_lookup import KINDS
-from ringleader.kubernetes.jobs.job_state import JobView, mpijob_view, pods_job_view, selector
+from ringleader.kubernetes.jobs.job_state import JobView, mpijob_view, pods_job_view, train_job_view
 from ringleader.kubernetes.jobs.operatorless_objects import RUN, Document, owned, plan
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import request, write
+from ringleader.kubernetes.mpijob.train_job import TrainJob
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.ssh_secret import generate, key_type, known_as
 from ringleader.kubernetes.why_not_running import refused
 
+OneJob = TypeVar("OneJob", bound=MPIJob | TrainJob)
 AT_ONCE = 32
 """Objects that are created side by side."""
 PATIENCE = 60.0
@@ -32,33 +44,66 @@ LOOK_AGAIN = 0.5
 """Seconds between looks at what is left."""
 
 
-class MpiJobSubmission:
-    """An MPIJob on its way to a cluster whose operator looks after it."""
+class _Submission(Generic[OneJob]):
+    """A job on its way to a cluster where a controller looks after it."""
 
     cleans_up = False
 
-    def __init__(self, cluster: Cluster, job: MPIJob, *, tell: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, job: OneJob, *, tell: Callable[[str], None]) -> None:
         """``tell`` takes a sentence about a server that is away."""
         self._cluster, self._job, self._tell = cluster, job, tell
         self._sent: JobView | None = None
-
-    async def send(self) -> JobView:
-        """Create the job and return it as the cluster stored it.
-
-        Raises RequestError where the server finds the job invalid, RefusedError where it takes none.
-        """
-        metadata = self._job.metadata
-        try:
-            self._sent = mpijob_view(await self._cluster.create(MPIJOBS, write(request(self._job))))
-        except ApiError as error:
-            name, space = metadata.name or metadata.generate_name, metadata.namespace
-            raise refused(error, doing="create", resource=MPIJOBS, name=name, namespace=space) from error
-        return self._sent
 
     async def remove(self) -> None:
         """Delete it, if it was created."""
         if self._sent is not None:
             await remove(self._cluster, self._sent, within=PATIENCE, tell=self._tell)
+
+    async def _create(self, resource: Resource, document: Object) -> Object:
+        """Raise RequestError where the server finds an object invalid, RefusedError where it takes none."""
+        try:
+            return await self._cluster.create(resource, document)
+        except ApiError as error:
+            metadata = self._job.metadata
+            name, space = metadata.name or metadata.generate_name, metadata.namespace
+            raise refused(error, doing="create", resource=resource, name=name, namespace=space) from error
+
+
+class MpiJobSubmission(_Submission[MPIJob]):
+    """An MPIJob, which an operator looks after."""
+
+    async def send(self) -> JobView:
+        """Create the job and return it as the cluster stored it."""
+        self._sent = mpijob_view(await self._create(MPIJOBS, write(request(self._job))))
+        return self._sent
+
+
+class TrainJobSubmission(_Submission[TrainJob]):
+    """A TrainJob, which Kubeflow Trainer looks after, with the runtime that belongs to it alone."""
+
+    async def send(self) -> JobView:
+        """Create the runtime, then the job, which owns it from then on; nothing stays if one is refused."""
+        *runtimes, document = self._job.documents()
+        name, space, uid = self._job.metadata.name, self._job.metadata.namespace, ""
+        for one in runtimes:
+            uid = str((await self._create(TRAINING_RUNTIMES, one))["metadata"]["uid"])
+        try:
+            self._sent = train_job_view(await self._create(TRAIN_JOBS, document))
+        except (RefusedError, RequestError) as error:
+            if runtimes and not isinstance(error, UnreachableError):  # else the job may have been made
+                with contextlib.suppress(ApiError, UnreachableError):
+                    await self._cluster.delete(TRAINING_RUNTIMES, name, space, uid=uid)
+            raise
+        if runtimes:
+            # Trainer keeps a copy of the runtime's spec: its end with the job is all that this is for.
+            kind = {"apiVersion": TRAIN_JOBS.api_version, "kind": TRAIN_JOBS.kind}
+            owner = {**kind, "name": name, "uid": self._sent.uid, "controller": True}
+            try:
+                patch = {"metadata": {"ownerReferences": [owner]}}
+                await self._cluster.patch(TRAINING_RUNTIMES, name, patch, space)
+            except (ApiError, UnreachableError) as error:
+                self._tell(f"the TrainingRuntime {name} will stay when the job is deleted: {error}")
+        return self._sent
 
 
 class OperatorlessSubmission:
@@ -197,7 +242,7 @@ async def until_gone(cluster: Cluster, job: JobView, *, seconds: float, tell: Ca
         if loop.time() >= end:
             some = ", ".join(left[:3]) + (" …" if len(left) > 3 else "")
             what = f"is deleted, but after {seconds:g} seconds {len(left)} of its Pods are there: {some}"
-            hint = f"kubectl get pods -n {job.namespace} -l {selector(job.name)}"
+            hint = f"kubectl get pods -n {job.namespace} -l {job.selector}"
             raise RefusedError(what, where=f"job {job.name}", hint=hint)
         await asyncio.sleep(LOOK_AGAIN)
 
@@ -205,7 +250,7 @@ async def until_gone(cluster: Cluster, job: JobView, *, seconds: float, tell: Ca
 async def _pods(cluster: Cluster, job: JobView) -> list[str]:
     """Return the job's Pods that are there; what cannot be asked now is there."""
     try:
-        listing = await cluster.list(PODS, job.namespace, labels=selector(job.name))
+        listing = await cluster.list(PODS, job.namespace, labels=job.selector)
     except (ApiError, UnreachableError) as error:
         if isinstance(error, ApiError) and error.status == 403:
             return []

@@ -30,8 +30,9 @@ from ringleader.kubernetes.mpijob.model import (
     Spec,
     WorkerSpec,
 )
-from ringleader.kubernetes.mpijob.object_metadata import KUEUE_QUEUE
+from ringleader.kubernetes.mpijob.object_metadata import KUEUE_PRIORITY, KUEUE_QUEUE
 from ringleader.kubernetes.objects import ssh_secret
+from ringleader.kubernetes.objects.gang_scheduling import VOLCANO
 from ringleader.kubernetes.objects.mpi_environment import SSH_ARGS, SSH_ARGS_OF
 from ringleader.kubernetes.objects.service_and_config_map import DISCOVER_HOSTS_PATH
 from ringleader.kubernetes.rdma.pod_nics import add_nics
@@ -225,9 +226,6 @@ def _rank_variables(request: JobRequest) -> tuple[tuple[str, str], ...]:
     return tuple((values | nics | dict(request.env)).items())
 
 
-VOLCANO = "volcano"
-
-
 def mpijob(request: JobRequest) -> MPIJob:
     """Return the job that a request asks for. What is wrong with it, ``mpijob.parser`` finds."""
     own = Program(command=(), args=(), env=())
@@ -242,6 +240,7 @@ def mpijob(request: JobRequest) -> MPIJob:
     of_volcano = SchedulingPolicy(queue=request.queue) if request.queue and request.gang == VOLCANO else None
     kueue = request.queue if request.queue and of_volcano is None else ""
     notes = {SPAWN: request.spawn, GANG: request.gang}
+    labels = {KUEUE_QUEUE: kueue, KUEUE_PRIORITY: request.queue_priority}
     policy = RunPolicy(
         clean_pod_policy=CleanPodPolicy(request.clean_pod_policy),
         ttl_seconds_after_finished=request.ttl,
@@ -258,7 +257,7 @@ def mpijob(request: JobRequest) -> MPIJob:
         metadata=Metadata(
             name=request.name,
             namespace=request.namespace,
-            labels=dict(request.label) | ({KUEUE_QUEUE: kueue} if kueue else {}),
+            labels=dict(request.label) | {name: text for name, text in labels.items() if text},
             annotations=dict(request.annotation)
             | {name: text for name, text in notes.items() if text}
             | _elastic_annotations(request),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError
-from ringleader.kubernetes.jobs.job_state import MPI, ON_PODS, SLOTS, WORKERS
+from ringleader.kubernetes.jobs.job_state import MPI, ON_PODS, SLOTS
 from ringleader.kubernetes.jobs.pod_template import unexpanded
 from ringleader.kubernetes.mpijob import object_metadata, object_names
 from ringleader.kubernetes.mpijob.annotations import (
@@ -134,7 +134,7 @@ def _launcher(job: MPIJob, settings: OperatorSettings, *, run: str, waits: bool)
     meta, spec = document["metadata"], document["spec"]
     meta["labels"] = {**meta["labels"], object_metadata.JOB_NAME: job.metadata.name, ON_PODS: "pods"}
     meta["annotations"] = {
-        WORKERS: str(job.workers),
+        object_metadata.WORKERS: str(job.workers),
         SLOTS: str(job.spec.slots_per_worker),
         MPI: str(job.spec.mpi_implementation),
         RUN: run,

@@ -112,6 +112,9 @@ class PodOptions:
         read=read_by("resource"),
     )
     nics: NicOptions = group(NicOptions)
+    compute_domain: str | None = option(
+        "NVLink between nodes: ComputeDomain of the workers, whose claim template is called alike.", **_OBJECT
+    )
     launcher_cpu: str | None = option("CPUs of the launcher.", **_AMOUNT)
     launcher_memory: str | None = option("Memory of the launcher.", **_AMOUNT)
     claim: tuple[Mount, ...] = many(
@@ -150,9 +153,16 @@ class PodOptions:
     )
     priority_class: str | None = option("PriorityClass of all Pods.", **_OBJECT)
     queue: str | None = option("Kueue's local queue; with --gang volcano, Volcano's queue.", **_OBJECT)
+    queue_priority: str | None = option("With --queue: Kueue's WorkloadPriorityClass of the job.", **_OBJECT)
+    topology: str | None = option(
+        "With --queue: nodes of one value of this label for all Pods, such as a rack, by Kueue's topology. "
+        "Ranks follow its order.",
+        metavar="required|preferred:LABEL",
+        read=read_by("topology"),
+    )
     gang: str | None = option(
         "Gang scheduler, which starts all Pods together or none. [default: the operator's]",
-        metavar="none|volcano|NAME",
+        metavar="none|volcano|kubernetes|NAME",
         read=read_by("name"),
     )
     service_account: str | None = option("ServiceAccount of all Pods.", **_OBJECT)

@@ -8,10 +8,14 @@ from typing import Any
 
 from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs
 from ringleader.kubernetes.mpijob.annotations import PREFIX
+from ringleader.kubernetes.mpijob.object_metadata import KUEUE
 from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
 
 CONTAINER = "train"
+CHANNEL = "nvlink"
+"""Claim of a worker for a channel of its ComputeDomain."""
+_GROUP = f"{KUEUE}podset-group-name"
 _EXPANDED = re.compile(r"\${2,}|\$(?=\()")
 
 
@@ -58,9 +62,15 @@ def pod_template(request: JobRequest, role: str, program: Program, resources: Pa
             "volumeMounts": [{"name": name, **mount} for name, _, mount in volumes],
         }
     )
+    claims = [{"name": CHANNEL}] if has_ranks and request.compute_domain else []
+    if claims:
+        container["resources"] = {**container.get("resources", {}), "claims": claims}
     spec = {"containers": [container]} | _given(
         {
             "volumes": [{"name": name, **source} for name, source, _ in volumes],
+            "resourceClaims": [
+                {**one, "resourceClaimTemplateName": request.compute_domain} for one in claims
+            ],
             "imagePullSecrets": [{"name": name} for name in request.image_pull_secret],
             "nodeSelector": dict(request.node_selector),
             "tolerations": list(request.toleration),
@@ -69,6 +79,11 @@ def pod_template(request: JobRequest, role: str, program: Program, resources: Pa
         }
     )
     notes = {name: text for name, text in request.annotation if not name.startswith(PREFIX)}
+    if request.topology is not None:
+        # The launcher and its workers are placed as one: Kueue takes groups of two kinds of Pods.
+        how, _, label = request.topology.partition(":")
+        notes[f"{KUEUE}podset-{how}-topology"] = label
+        notes |= {_GROUP: request.name} if request.workers else {}
     metadata = _given({"labels": dict(request.label), "annotations": notes})
     return _given({"metadata": metadata}) | {"spec": spec}
 

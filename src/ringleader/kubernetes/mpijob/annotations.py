@@ -65,8 +65,8 @@ have no address yet, because they are queued or pulled, are waited for as long a
 that have one and do not answer for as long as the operator allows: 900 s."""
 
 GANG = "ringleader/gang"
-"""Gang scheduler of this job: `none`, `volcano`, or the name of a scheduler with scheduler-plugins'
-coscheduling. Without it: what the operator was started with."""
+"""Gang scheduler of this job: `none`, `volcano`, `kubernetes` (its own, from 1.37 on), or the name of a
+scheduler with scheduler-plugins' coscheduling. Without it: what the operator was started with."""
 
 RDMA = "ringleader/rdma-"
 """Beginning of the annotations for NICs."""

@@ -76,6 +76,8 @@ class Faults:
     places: SourceLines = NOWHERE
     strict: bool = True
     """Unknown fields are faults."""
+    model: type | None = None
+    """Dataclass of the spec: an unknown field is looked for elsewhere in it; ``None``: that of an MPIJob."""
     found: list[tuple[int, Fault]] = field(default_factory=list)
     """In the order in which they were found, each with its line in the file."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ringleader.errors import Fault, RequestError, collected
+from ringleader.kubernetes.mpijob import train_job
 from ringleader.kubernetes.mpijob.conversion import Change, convert
 from ringleader.kubernetes.mpijob.document_faults import SourceLines
+from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import GROUP, KIND
 from ringleader.kubernetes.mpijob.parser import read, request, write
+from ringleader.kubernetes.mpijob.train_job import TrainJob, read_train_job
 from ringleader.kubernetes.mpijob.yaml_text import Document
 
 
@@ -24,26 +27,32 @@ class Rendered:
     """``job.yaml:12``: where it came from."""
     name: str = ""
     """The job's name; empty for any other object."""
+    job: MPIJob | TrainJob | None = None
     changes: tuple[Change, ...] = ()
     """What converting it changed."""
 
 
-def render(documents: Iterable[Document], *, converting: bool, source: str = "") -> tuple[Rendered, ...]:
+BOTH = (KIND, train_job.KIND)
+
+
+def render(
+    documents: Iterable[Document], *, converting: bool, source: str = "", kinds: Collection[str] = (KIND,)
+) -> tuple[Rendered, ...]:
     """Read every document as a request. Raises RequestError with the faults of all of them.
 
     ``converting``: manifests of older versions are turned into v2beta1. Lists (``kubectl get -o yaml``) are
-    taken apart. Objects that are no MPIJobs pass as they are, as long as there is one MPIJob. ``source``
+    taken apart. Objects of other ``kinds`` pass as they are, as long as there is one of these. ``source``
     names where the documents come from, for the case that there is none.
     """
     found: list[Rendered] = []
     faults: list[Fault] = []
     for document in (one for whole in documents for one in items(whole)):
         with collected(faults):
-            found.append(_one(document, converting=converting))
+            found.append(_one(document, converting=converting, kinds=kinds))
     if not faults and not any(one.name for one in found):
         where = found[0].where if found else source
         hint = f"kind: {KIND}, apiVersion: {GROUP}/v2beta1"
-        faults.append(Fault(where=where, what="there is no MPIJob", hint=hint))
+        faults.append(Fault(where=where, what=f"there is no {' or '.join(kinds)}", hint=hint))
     if faults:
         raise RequestError(faults)
     return tuple(found)
@@ -65,8 +74,13 @@ def items(document: Document) -> tuple[Document, ...]:
     return tuple(found)
 
 
-def _one(document: Document, *, converting: bool) -> Rendered:
+def _one(document: Document, *, converting: bool, kinds: Collection[str]) -> Rendered:
     where = f"{document.places.source}:{document.places.lines.get((), 1)}"
+    value = document.value
+    if train_job.KIND in kinds and isinstance(value, Mapping) and value.get("kind") == train_job.KIND:
+        theirs = read_train_job(value, places=document.places)
+        name = theirs.metadata.name or theirs.metadata.generate_name
+        return Rendered(value=theirs.documents()[0], where=where, name=name, job=theirs)
     if _is_foreign(document.value):
         return Rendered(value=document.value, where=where)
     changes: tuple[Change, ...] = ()
@@ -75,7 +89,7 @@ def _one(document: Document, *, converting: bool) -> Rendered:
     else:
         job = read(document.value, places=document.places)
     name = job.metadata.name or job.metadata.generate_name
-    return Rendered(value=write(request(job)), where=where, name=name, changes=changes)
+    return Rendered(value=write(request(job)), where=where, name=name, job=job, changes=changes)
 
 
 def _is_foreign(value: object) -> bool:

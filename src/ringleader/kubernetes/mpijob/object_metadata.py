@@ -26,7 +26,14 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Set on all that we make, so that a watch can select nothing else."""
 MANAGER = "ringleader"
-KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_ROLE = "jobset.sigs.k8s.io/replicatedjob-name"
+"""Labels of a TrainJob's Pods, which JobSet sets."""
+WORKERS = "ringleader/workers"
+"""Annotation of a job that has no MPIJob."""
+KUEUE = "kueue.x-k8s.io/"
+KUEUE_QUEUE = f"{KUEUE}queue-name"
+KUEUE_PRIORITY = f"{KUEUE}priority-class"
 
 
 def document(api: str, kind: str, metadata: Document, **content: Any) -> Document:

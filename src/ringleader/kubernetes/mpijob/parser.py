@@ -83,9 +83,13 @@ def check(job: MPIJob) -> MPIJob:
 
 def request(job: MPIJob) -> MPIJob:
     """Return the job without what a server added: as a user would send it."""
+    return MPIJob(metadata=request_metadata(job.metadata), spec=job.spec)
+
+
+def request_metadata(metadata: Metadata) -> Metadata:
+    """Return metadata without what a server added."""
     fields = (field for field in field_schemas(Metadata) if field.has(FieldFlag.SET_BY_SERVER))
-    kept = {field.attribute: field.default for field in fields}
-    return MPIJob(metadata=replace(job.metadata, **kept), spec=job.spec)
+    return replace(metadata, **{field.attribute: field.default for field in fields})
 
 
 # Fields
@@ -100,7 +104,7 @@ def struct(model: Any, value: object, path: FieldPath, faults: Faults) -> Any:
     for name in value if faults.strict else ():
         if name not in fields:
             here = path.key(name) if any(one.is_key for one in fields.values()) else path.field(name)
-            faults.add(here, *_unknown(str(name), fields))
+            faults.add(here, *_unknown(str(name), fields, faults.model))
     found = {}
     for field in fields.values():
         here, given = field.below(path), value.get(field.name)
@@ -152,19 +156,20 @@ def _check_limits(field: FieldSchema, value: int, path: FieldPath, faults: Fault
         faults.add(path, f"{value} does not fit in {bits} bits")
 
 
-def _unknown(name: str, known: Iterable[str]) -> tuple[str, str]:
+def _unknown(name: str, known: Iterable[str], model: type | None = None) -> tuple[str, str]:
     """Return what is wrong with a field of an unknown name, and what may be meant."""
     names = tuple(known)
-    close, elsewhere = nearest(name, names), _homes().get(name, ())
+    close, elsewhere = nearest(name, names), _homes(model or Spec).get(name, ())
     if close is not None:
         return "unknown field", f"did you mean {close}?"
     if elsewhere:
         return "unknown field here", f"it belongs to {' or '.join(elsewhere)}"
-    return "unknown field", RENAMED.get(name, f"known here: {', '.join(names)}")
+    renamed = RENAMED.get(name) if model is None else None
+    return "unknown field", renamed or f"known here: {', '.join(names)}"
 
 
 @cache
-def _homes() -> dict[str, tuple[str, ...]]:
+def _homes(spec: type) -> dict[str, tuple[str, ...]]:
     """Field name → every path in a spec where a field of that name belongs."""
     found: dict[str, tuple[str, ...]] = {}
 
@@ -175,7 +180,7 @@ def _homes() -> dict[str, tuple[str, ...]]:
             if field.is_model:
                 collect(field.kind, here)
 
-    collect(Spec, ROOT.field("spec"))
+    collect(spec, ROOT.field("spec"))
     return found
 
 

@@ -13,6 +13,8 @@ from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 
 NONE = "none"
 VOLCANO = "volcano"
+KUBERNETES = "kubernetes"
+"""Kubernetes' own scheduler, which places PodGroups of ``scheduling.k8s.io/v1beta1`` (1.37) together."""
 VOLCANO_GROUP = "scheduling.k8s.io/group-name"
 """Annotation of a Pod: its PodGroup."""
 PLUGINS_GROUP = "scheduling.x-k8s.io/pod-group"
@@ -24,7 +26,7 @@ VOLCANO_QUEUE = "scheduling.volcano.sh/queue-name"
 def gang_of(job: MPIJob, settings: OperatorSettings) -> str:
     """Return the gang scheduler of a job: what the job says, else what the operator was started with.
 
-    Empty: none. ``volcano``, or the name of a scheduler with scheduler-plugins' coscheduling.
+    Empty: none. ``volcano``, ``kubernetes``, or the name of a scheduler with scheduler-plugins' coscheduling.
     """
     name = job.metadata.annotations.get(GANG, settings.gang)
     return "" if name == NONE else name
@@ -34,6 +36,9 @@ def join(pod: Document, job: MPIJob, settings: OperatorSettings) -> None:
     """Make a Pod of ours a member of its job's group."""
     name = gang_of(job, settings)
     if not name:
+        return
+    if name == KUBERNETES:
+        pod["spec"]["schedulingGroup"] = {"podGroupName": job.metadata.name}
         return
     pod["spec"]["schedulerName"] = name
     meta = pod["metadata"]
@@ -51,15 +56,20 @@ def pod_group(job: MPIJob, gang: str, priorities: Mapping[str, int]) -> Document
     if not gang:
         return None
     policy, specs = job.spec.run_policy.scheduling_policy or SchedulingPolicy(), job.spec.mpi_replica_specs
+    templates = [one.template for one in (specs.launcher, specs.worker) if one is not None]
+    priority = next(filter(None, [policy.priority_class, *map(_class_of, templates)]), "")
+    ranked = {"priorityClassName": priority} if priority else {}
+    if gang == KUBERNETES:
+        native = {"schedulingPolicy": {"gang": {"minCount": min_member(job)}}, **ranked}
+        return document(
+            "scheduling.k8s.io/v1beta1", "PodGroup", metadata(job, job.metadata.name), spec=native
+        )
     spec: Document = {"minMember": min_member(job)}
     if gang == VOLCANO:
         version = "scheduling.volcano.sh/v1beta1"
         queue = policy.queue or job.metadata.annotations.get(VOLCANO_QUEUE, "")
-        templates = [one.template for one in (specs.launcher, specs.worker) if one is not None]
-        classes = [policy.priority_class, *map(_class_of, templates)]
-        priority = next(filter(None, classes), "")
         spec |= {"queue": queue} if queue else {}
-        spec |= {"priorityClassName": priority} if priority else {}
+        spec |= ranked
     else:
         version = "scheduling.x-k8s.io/v1alpha1"
         spec["scheduleTimeoutSeconds"] = policy.schedule_timeout_seconds or 0

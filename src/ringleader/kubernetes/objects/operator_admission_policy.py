@@ -1,8 +1,9 @@
-"""Admission policies that keep the operator's account to what belongs to MPIJobs. Pure.
+"""Admission policies that keep the operator's account to what belongs to MPIJobs, and MPIJobs to known words.
 
 RBAC cannot say "only Pods that you made": whoever has the operator's token could change every Pod and make
 Secrets for every account. These policies (ValidatingAdmissionPolicy, Kubernetes 1.30) say the rest. They hold
-for the operator's account alone, and for the kinds of objects alone that its roles name.
+for the operator's account alone, and for the kinds of objects alone that its roles name. The last one holds
+for everybody's MPIJobs: their annotations are judged when they are written, by the parser's rules. Pure.
 """
 
 from __future__ import annotations
@@ -10,8 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ringleader.kubernetes.mpijob.annotations import (
+    KNOWN,
+    MAX_WORKERS,
+    MIN_WORKERS,
+    NUMBERS,
+    ON_WORKER_FAILURE,
+    PREFIX,
+    RESTART,
+)
+from ringleader.kubernetes.mpijob.crd import PLURAL
 from ringleader.kubernetes.mpijob.object_metadata import (
     API_VERSION,
+    GROUP,
     JOB_NAME,
     KIND,
     OPERATOR,
@@ -69,7 +81,7 @@ _OWNERSHIP = _Policy(
         "": ("pods", "services", "configmaps", "secrets", "serviceaccounts"),
         "batch": ("jobs", "jobs/status"),
         _RBAC: ("roles", "rolebindings"),
-        "scheduling.volcano.sh scheduling.x-k8s.io": ("podgroups",),
+        "scheduling.volcano.sh scheduling.x-k8s.io scheduling.k8s.io": ("podgroups",),
     },
     {
         f"request.operation == 'DELETE' || ({_OWNED.format('object')}) || ({_ANNOTATED})": (
@@ -163,6 +175,36 @@ _EXEC = (
 )
 
 
+_NOTES = "object.metadata.annotations"
+_CHANGED = (
+    f"has({_NOTES}) && (request.operation == 'CREATE' || !has(oldObject.metadata.annotations)"
+    f" || {_NOTES} != oldObject.metadata.annotations)"
+)
+"""A job that was stored with a wrong annotation stays as it is: its end must not be refused."""
+
+
+def _annotation_rules() -> Iterator[tuple[str, str]]:
+    """Yield what must hold of a job's annotations, in CEL, and what a refusal says."""
+    known = ", ".join(f"'{name}'" for name in KNOWN)
+    rule = f"{_NOTES}.all(name, !name.startsWith('{PREFIX}') || name in [{known}])"
+    yield rule, f"an annotation of {PREFIX} is unknown; known are: {', '.join(KNOWN)}"
+    for name, allowed in KNOWN.items():
+        given = f"!('{name}' in {_NOTES}) || {_NOTES}['{name}']"
+        if allowed:
+            values = ", ".join(f"'{one}'" for one in allowed)
+            yield f"{given} in [{values}]", f"{name} is one of: {', '.join(allowed)}"
+        elif name in NUMBERS:
+            pattern, what, how = NUMBERS[name]
+            yield f"{given}.matches('^{pattern}$')", f"{name} is {what}, {how}"
+    least, most = (f"{_NOTES}['{name}']" for name in (MIN_WORKERS, MAX_WORKERS))
+    has_least, has_most = (f"'{name}' in {_NOTES}" for name in (MIN_WORKERS, MAX_WORKERS))
+    yield f"!({has_most}) || {has_least}", f"{MAX_WORKERS} needs {MIN_WORKERS} too"
+    both = f"!({has_least} && {has_most}) || int({least}) <= int({most})"
+    yield both, f"{MIN_WORKERS} is above {MAX_WORKERS}"
+    restarts = f"'{ON_WORKER_FAILURE}' in {_NOTES} && {_NOTES}['{ON_WORKER_FAILURE}'] == '{RESTART}'"
+    yield f"!({has_least}) || !({restarts})", f"an elastic job ({MIN_WORKERS}) continues: not {RESTART}"
+
+
 def policies(
     prefix: str,
     *,
@@ -183,20 +225,25 @@ def policies(
             "the operator changes nothing in kube-system, in its own namespace, or where it has no jobs"
         )
     }
-    for one in (*_ALWAYS, *(_EXEC if has_exec_spawn else ())):
+    by_the_operator = {"name": "by-the-operator", "expression": f"request.userInfo.username == '{user}'"}
+    annotations = _Policy("annotations", _WRITE, {GROUP: (PLURAL,)}, dict(_annotation_rules()))
+    for one in (*_ALWAYS, *(_EXEC if has_exec_spawn else ()), annotations):
         name, rules = f"{prefix}-{one.name}", {**one.rules, **(place if one is _OWNERSHIP else {})}
         meta: Document = {"name": name, "labels": dict(labels)}
+        is_for_all = one is annotations
         selector = {"namespaceSelector": one.namespaces} if one.namespaces else {}
-        by_the_operator = {
-            "name": "by-the-operator",
-            "expression": f"request.userInfo.username == '{user}'",
-        }
+        here = f"('{scope}' == '' || request.namespace == '{scope}') && "
+        changed = {"name": "annotations-changed", "expression": f"{here}{_CHANGED}"}
         spec = {
             "failurePolicy": "Fail",
             "matchConstraints": {**selector, "resourceRules": list(_resource_rules(one))},
-            "matchConditions": [by_the_operator],
+            "matchConditions": [changed if is_for_all else by_the_operator],
             "validations": [
-                {"expression": expression, "message": message, "reason": "Forbidden"}
+                {
+                    "expression": expression,
+                    "message": message,
+                    "reason": "Invalid" if is_for_all else "Forbidden",
+                }
                 for expression, message in rules.items()
             ],
         }

@@ -32,7 +32,9 @@ JOB_RULES = (
     _rule("", "events", "create"),
     _rule("batch", "jobs", "get list watch create patch delete"),
     _rule("batch", "jobs/status", "patch"),
-    _rule("scheduling.volcano.sh scheduling.x-k8s.io", "podgroups", "get create patch delete"),
+    _rule(
+        "scheduling.volcano.sh scheduling.x-k8s.io scheduling.k8s.io", "podgroups", "get create patch delete"
+    ),
 )
 """What looking after jobs takes, in the namespaces where they are."""
 LOG_RULES = (_rule("", "pods/log", "get"),)

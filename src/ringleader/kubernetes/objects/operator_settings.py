@@ -47,7 +47,7 @@ class OperatorSettings:
     )
     """Off unless asked for: who may read a job need not be one who may read its logs."""
     gang: str = option(
-        "Gang scheduler for jobs that do not name one: volcano, or a scheduler with coscheduling.",
+        "Gang scheduler for jobs that do not name one: volcano, kubernetes, or one with coscheduling.",
         "--gang-scheduling",
         default="",
         metavar="NAME",

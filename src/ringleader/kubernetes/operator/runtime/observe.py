@@ -12,6 +12,7 @@ from ringleader.kubernetes.client.api_resources import (
     CONFIG_MAPS,
     JOBS,
     PLUGIN_POD_GROUPS,
+    POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
@@ -36,7 +37,7 @@ from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import MANAGED_BY
 from ringleader.kubernetes.objects.exec_spawn import is_exec
-from ringleader.kubernetes.objects.gang_scheduling import VOLCANO, gang_of
+from ringleader.kubernetes.objects.gang_scheduling import KUBERNETES, VOLCANO, gang_of
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.operator.decide.decision import LogRequest, Observed, Rejection
 from ringleader.kubernetes.operator.decide.prerequisites import EXEC_RIGHTS
@@ -148,7 +149,7 @@ def _wanted(job: MPIJob, gang: str) -> dict[str, tuple[Resource, str]]:
     elif not is_finished(job.status):
         wanted["secret"] = (SECRETS, object_names.ssh(name))
     if gang:
-        groups = VOLCANO_POD_GROUPS if gang == VOLCANO else PLUGIN_POD_GROUPS
+        groups = {VOLCANO: VOLCANO_POD_GROUPS, KUBERNETES: POD_GROUPS}.get(gang, PLUGIN_POD_GROUPS)
         wanted["pod_group"] = (groups, name)
         for priority in _priority_classes(job):
             wanted[f"priority {priority}"] = (PRIORITY_CLASSES, priority)
