@@ -125,6 +125,16 @@ class Ssh:
         "--accept-new-host-keys",
         of="hosts",
     )
+    attempts: int = option(
+        "Try to connect to a host up to N times, a second apart, if it refuses. [default: 1]",
+        "--ssh-attempts",
+        default=1,
+        metavar="N",
+        least=1,
+        most=3600,
+        unit="attempts",
+        of="hosts",
+    )
     connect_timeout: float = 10.0
     """Seconds for one connection."""
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",
     "choices": (*PLACES, "kubernetes"),
+    "hint": "use local, ssh, lab, kubernetes; in Pods: ringleader run --on kubernetes … -- ringleader doctor",
     "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
 }
 
@@ -149,7 +150,13 @@ class DoctorOptions:
             found.append(Fault(where="--active-port", what="means nothing without --active"))
         if self.on_kubernetes:
             what, hint = "means nothing with --on kubernetes", "leave it out"
-            words = spellings_set(self, "facts active write_expect since")
+            words = spellings_set(self, "facts write_expect since")
+            if self.active:
+                hint = (
+                    "to measure between Pods: ringleader run --on kubernetes … -- ringleader doctor --active"
+                )
+                found.append(Fault(where="--active", what=what, hint=hint))
+                hint = "leave it out"
         else:
             what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
             words = spellings_set(self.nodes)

@@ -223,7 +223,8 @@ def command(options: RunOptions) -> int:
     if on in PLACES:
         from ringleader.cli.kubernetes.run_job import run_request
 
-        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
+        there = replace(options.kubernetes, job=replace(options.kubernetes.job, job=options.job))
+        return run_request("pods" if on == "pods" else "kubernetes", there)
     if is_to_be_sent(options.hosts, os.environ):
         from ringleader.cli.slurm.run_job import run_on_slurm
 

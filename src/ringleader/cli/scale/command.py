@@ -11,19 +11,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
+
 from ringleader.bench import run_file
 from ringleader.bench.scale.measurement import job_of, measure, runs_left
 from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import is_to_be_sent, overridden
-from ringleader.cli.options.kubernetes_options import FollowOptions
+from ringleader.cli.options.kubernetes_options import PLACES, FollowOptions
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, request_in_slurm, with_threads
 from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.kubernetes.jobs.pod_options import RINGLEADER
 from ringleader.number_format import plural
 from ringleader.plan.job import Host
 from ringleader.scaling import Run, Size
@@ -100,6 +103,10 @@ def command(options: ScaleOptions) -> int:
 
         follow = FollowOptions(detach=options.slurm.detach, dry_run=options.dry_run)
         return run_on_slurm("scale", request_in_slurm(options), options.slurm, follow)
+    if options.hosts.on in PLACES and options.pods.launch_with == RINGLEADER:
+        from ringleader.cli.scale.kubernetes_jobs import run_in_launcher
+
+        return run_in_launcher(options, click.get_current_context())
     line = ProgressLine(prefix="")
     session = read_session(options, line)
     asked, job = session.asked, session.asked.job
@@ -127,8 +134,8 @@ def command(options: ScaleOptions) -> int:
 
 
 NOT_ON_A_CLUSTER = (
-    "on Kubernetes, independent ranks are not measured and steps are not split: nothing of ours runs beside "
-    "the ranks; they report their rate in the job's log"
+    "on Kubernetes, independent ranks are not measured and steps are not split unless Ringleader starts the "
+    "ranks (--launch-with ringleader); they report their rate in the job's log"
 )
 
 
