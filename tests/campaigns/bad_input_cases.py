@@ -123,6 +123,7 @@ SUBJECTS: dict[str, Subject] = {
     "slurm cancel": Subject(good=(("7",),), values=("--dry-run",), after=("7",)),
     "render mpijob": Subject(good=(("job.yaml",), (*_MADE, "--", *_TRAIN)), values=_MADE, after=_TRAIN),
     "render pods": Subject(good=((*_MADE, "--", *_TRAIN),), values=_MADE, after=_TRAIN),
+    "render trainjob": Subject(good=((*_MADE, "--", *_TRAIN),), values=_MADE, after=_TRAIN),
     "render compose": Subject(
         good=(("--image", "a:1", "-n", "2"), ("--image", "a:1", "-n", "2", "-o", "application")),
         values=("--image", "a:1", "-n", "2"),
