@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -19,12 +18,11 @@ from tests.kube.fake.store import Document
 from tests.kube.training import images
 from tests.kube.training.training_session import Stage, opened, until
 from tests.kube.user_session import Command
+from tests.labs import a_lab
 
 from ringleader.bench import run_file
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
-from ringleader.measurements.job import JobRun
 from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.recorded_job import JobRun
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -39,20 +37,11 @@ needs_openmpi4 = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Four hosts with their own ssh port: three for workers, one for the launcher."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"k{os.getpid() % 10**6}"
-    try:
-        words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
-        done = Stage.ringleader("lab", "up", "--lab-name", name, *words)
-        assert done.returncode == 0, done.stderr
-        with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
-            yield found
-    finally:
-        done = Stage.ringleader("lab", "down", "--lab-name", name)
-        assert done.returncode == 0, done.stderr
+    with (
+        a_lab("k", "--bandwidth", "8gbit", hosts=4, slots=1, port=35) as lab,
+        opened(lab, tmp_path_factory.mktemp("stage")) as found,
+    ):
+        yield found
 
 
 def job(name: str, image: str, command: list[str], spawn: str = "ssh") -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """``--on pods``: a whole job without an operator, a CRD or rights to either; nothing of it is left."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

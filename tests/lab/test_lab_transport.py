@@ -1,7 +1,5 @@
 """What carried the bytes of a job: the engine's counts against the counters of the hosts' links."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

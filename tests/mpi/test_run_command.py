@@ -1,7 +1,5 @@
 """``ringleader run`` as a user types it, on the embedded MPI: output, exit codes, files, words."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -9,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -19,13 +18,11 @@ def run(
     *words: str, cwd: Path, env: dict[str, str] | None = None, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run one command line in a directory, two ranks on however many cores there are."""
-    return subprocess.run(
+    return finished(
         [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1"} | (env or {}),
         input=stdin,
-        capture_output=True,
-        text=True,
         timeout=SECONDS,
     )
 

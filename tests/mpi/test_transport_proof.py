@@ -1,7 +1,5 @@
 """The proof of the transport on one host, and what agents read of NCCL's log."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -36,12 +35,9 @@ print(os.environ["NCCL_DEBUG"], name, flush=True)
 
 def run(*words: str, script: str, **environ: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
-    return subprocess.run(
+    return finished(
         [*argv, "--", sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
     )
 

@@ -1,7 +1,5 @@
 """The launcher's port: who may find it, and what strangers can do there."""
 
-from __future__ import annotations
-
 import selectors
 import socket
 import threading

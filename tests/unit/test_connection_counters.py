@@ -1,7 +1,5 @@
 """Bytes of TCP connections: of real ones, and messages of the kernel that are cut or of old kernels."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

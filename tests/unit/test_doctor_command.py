@@ -1,18 +1,16 @@
 """``ringleader doctor``: this host, stored facts of others, and what goes wrong with options and files."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import re
-import subprocess
 import sys
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from tests import fabric_hosts
+from tests.commands import finished
 
 from ringleader.bench.rank_speed import RankSpeed
 from ringleader.cli.doctor import command
@@ -173,9 +171,7 @@ def test_no_framework_and_no_table_library_is_loaded():
         "try: main(['doctor'])\nexcept SystemExit: pass\n"
         f"print([name for name in {names} if name in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = finished([sys.executable, "-c", code], timeout=60, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
 
 

@@ -1,7 +1,5 @@
 """The decider of elastic jobs, by tables and by the stories of ``membership_stories.txt``."""
 
-from __future__ import annotations
-
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When the ranks of an elastic job are started: once the first of those that live has named free ports."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

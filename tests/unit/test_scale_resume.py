@@ -1,7 +1,5 @@
 """Going on with a stored run: what is read from it, what may be added, what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Slurm prints of jobs, read and put in plain words."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
@@ -77,7 +75,6 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
 )
 def test_ends(state: str, code: str, end: int, whose: str) -> None:
     found = end_of(one(State=state, exit_code=code))
-    assert found is not None
     assert (found.exit_code, found.whose) == (end, whose)
     assert bool(found.reason) == (whose == "Slurm")
 

@@ -1,7 +1,5 @@
 """The launcher's standard input, when rank 0 ends at the moment at which there is something to read."""
 
-from __future__ import annotations
-
 import os
 import selectors
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Where steps went: traces made by hand, whose split is known exactly. Times in them are milliseconds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -59,7 +59,7 @@ def main() -> None:
         while not process_tree.childless() and time.monotonic() < kill_at:
             process_tree.reap()
             time.sleep(POLL_SECONDS)
-        process_tree.kill_below(ours, 5.0)
+        process_tree.kill_below(ours)
     _end_as(status)
 
 

@@ -62,7 +62,7 @@ def in_own_session(serve: Callable[[], int]) -> int:
     finally:
         if os.getpid() == ours:  # a rank that is forked from us unwinds through here
             sys.stderr.flush()
-            process_tree.kill_below(ours, 5.0)
+            process_tree.kill_below(ours)
     return FAILED
 
 
@@ -120,7 +120,7 @@ def serve_rank(
         agent.serve()
     finally:
         if os.getpid() == ours:  # a rank that is forked from us unwinds through here
-            process_tree.kill_below(ours, 5.0)
+            process_tree.kill_below(ours)
             directory.leave()
     return agent
 

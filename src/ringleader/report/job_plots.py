@@ -1,15 +1,15 @@
-"""A recorded run over time: rate, steps, ranks, bytes and GPUs. Needs matplotlib. Its words are in `job`."""
+"""A recorded run over time: rate, steps, ranks, bytes, GPUs. Needs matplotlib. Its words: `recorded_job`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ringleader.measurements.job import JobRun, quantile
+from ringleader.measurements.recorded_job import JobRun, quantile
 from ringleader.number_format import percent, seconds
 from ringleader.report.drawing import HEAT, MUTED, RULE, SERIES, UNCOUPLED, Chart, Plot
-from ringleader.report.job import NUMBERS, Series, series
 from ringleader.report.pair_map import draw_fields, draw_scale
+from ringleader.report.recorded_job import NUMBERS, Series, series
 
 COLUMNS = 60
 """Stretches of time that are drawn at most."""

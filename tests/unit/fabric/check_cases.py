@@ -1,7 +1,5 @@
 """A passing and a failing host for every check, made of the hosts in ``tests.fabric_hosts``."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -187,7 +185,6 @@ def pci(address: str, **fields: Any) -> HostFacts:
 def bridge(**fields: Any) -> HostFacts:
     """Return a host with a change of the bridge right above the first GPU."""
     found = hgx().pci_device(hgx().gpus[0].pci_address)
-    assert found is not None
     return pci(found.ancestors[-1], **fields)
 
 

@@ -1,7 +1,5 @@
 """What carried the bytes of ranks that report nothing: connections, ports, logs, and what contradicts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

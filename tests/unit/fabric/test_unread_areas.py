@@ -1,7 +1,5 @@
 """Facts that were not read in time are unknown: no check, comparison or profile takes them for absent."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Evidence of hosts, in few words, for tests of the proof of the transport."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -31,7 +31,7 @@ class Variables:
     faults: tuple[Fault, ...] = ()
 
 
-def parse_assignments(words: Iterable[str], environ: Mapping[str, str], where: str = "-x") -> Variables:
+def parse_assignments(words: Iterable[str], environ: Mapping[str, str]) -> Variables:
     """Read the values of ``-x``: ``NAME=VALUE`` as it is, ``NAME`` with the caller's value."""
 
     def read(word: str) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def parse_assignments(words: Iterable[str], environ: Mapping[str, str], where: s
         _check_name(name)
         return name, value if equals else _callers(name, environ)
 
-    return _read_each(((f"{where} {word.partition('=')[0][:80]}", word) for word in words), read)
+    return _read_each(((f"-x {word.partition('=')[0][:80]}", word) for word in words), read)
 
 
 def parse_env_file(text: str, environ: Mapping[str, str], where: str) -> Variables:

@@ -14,7 +14,7 @@ from ringleader.cli.run.terminal import Terminal
 from ringleader.errors import RingleaderError
 from ringleader.launch.job_record import JobRecord
 from ringleader.launch.outcome import Outcome
-from ringleader.measurements.job import Begun, Ended, JobRun
+from ringleader.measurements.recorded_job import Begun, Ended, JobRun
 from ringleader.measurements.run_context import with_facts
 from ringleader.plan.job import Job
 from ringleader.scaling import Context, HostContext

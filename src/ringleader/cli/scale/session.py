@@ -125,8 +125,7 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
     if options.resume is None:
-        own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
-        if wrong := misplaced_options(context, options.hosts.on, own):
+        if wrong := _misplaced(context, options):
             raise RequestError((*faults_of_words(context), *wrong))
         return _session(options, kept_words(context, _OF_THIS_CALL), line)
     directory = _resumed_directory(options)
@@ -140,14 +139,19 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     return session
 
 
+def _misplaced(context: click.Context, options: ScaleOptions) -> list[Fault]:
+    """Return the options of this call that mean nothing at its place."""
+    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+    return misplaced_options(context, options.hosts.on, own)
+
+
 def request_in_slurm(options: ScaleOptions) -> Job:
     """Return the job that is measured in Slurm, checked as far as that can be done without its nodes.
 
     RequestError with every fault.
     """
     context, batch = click.get_current_context(), options.slurm
-    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
-    refuse((*faults_of_words(context), *misplaced_options(context, options.hosts.on, own)))
+    refuse((*faults_of_words(context), *_misplaced(context, options)))
     job, _ = read_job(options.job, options.ranks, options.hosts, environ=os.environ)
     if options.resume is not None:
         return job  # the run says what else there must be

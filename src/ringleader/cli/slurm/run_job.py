@@ -12,6 +12,7 @@ import click
 from ringleader import __version__
 from ringleader.bench import run_file
 from ringleader.cli.follow_job import attend, job_terminal
+from ringleader.cli.kept_words import without_secrets
 from ringleader.cli.option_defaults import Configuration
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.output import result_to
@@ -20,7 +21,6 @@ from ringleader.errors import RingleaderError, refuse
 from ringleader.followed_job import End, Listener
 from ringleader.option_fields import names_of
 from ringleader.plan.job import Job
-from ringleader.render.rank_environment import is_secret
 from ringleader.slurm.batch_script import BatchOptions, faults_of, faults_of_export, sbatch_words, script_of
 from ringleader.slurm.controller import Slurm
 from ringleader.slurm.job_follower import follow as follow_job
@@ -114,18 +114,3 @@ def most_ranks(job: Job) -> int | None:
     """Return the number of ranks that the nodes must have room for; ``None``: one for each GPU or node."""
     most = None if job.elastic is None else job.elastic.max_np
     return most or job.np
-
-
-def without_secrets(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Return words without the values of variables whose names speak of secrets, and those variables.
-
-    A batch script is stored by Slurm; the variables of sbatch reach the job as well.
-    """
-    found: list[str] = []
-    secret: dict[str, str] = {}
-    for before, word in zip(["", *words], words, strict=False):
-        name, equals, value = word.partition("=")
-        if before == "-x" and equals and is_secret(name):
-            secret[name], word = value, name
-        found.append(word)
-    return found, secret

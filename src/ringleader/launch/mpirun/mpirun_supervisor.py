@@ -141,7 +141,7 @@ class MpirunSupervisor:
             self._wait(20)
             if self._overdue():
                 break
-        process_tree.kill_below(os.getpid(), 5.0)
+        process_tree.kill_below(os.getpid())
 
     def _word(self, data: bytes) -> None:
         """Obey the launcher's word; its end is the order to stop."""

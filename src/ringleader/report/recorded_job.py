@@ -18,7 +18,7 @@ from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import HostSample
-from ringleader.measurements.job import JobRun, quantile, sums_of, times_of
+from ringleader.measurements.recorded_job import JobRun, quantile, sums_of, times_of
 from ringleader.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import (
     AGAIN,
@@ -43,7 +43,7 @@ PARTS = {
     "between": ("without training", "from a failure or a change of hosts to the next step"),
     "end": ("end", "after the last step"),
 }
-"""Words of `measurements.job` → name of a part of the wall clock, what it is."""
+"""Words of `measurements.recorded_job` → name of a part of the wall clock, what it is."""
 UNKNOWN_STEPS = (
     "After a restart it is unknown which steps were made again: call ringleader.progress(samples=…, step=N), "
     "N counted on from the checkpoint, and goodput is exact."
@@ -57,6 +57,8 @@ class Number(NamedTuple):
     unit: str
     """As UCUM has it; of a rate it is what the job counts."""
     text: Callable[[float], str]
+    what: str = ""
+    """In a table of devices."""
 
 
 NUMBERS: Mapping[str, Number] = {
@@ -65,12 +67,14 @@ NUMBERS: Mapping[str, Number] = {
     "rank_step_seconds": Number("mean time of a rank's step", "s", seconds),
     "rank_exchange_ratio": Number("part of a rank's step in exchange", "1", percent),
     "rank_waiting_ratio": Number("part of a rank's step in waiting", "1", percent),
-    "received_bytes_per_second": Number("received by an interface or a port", "By/s", byte_rate),
-    "sent_bytes_per_second": Number("sent by an interface or a port", "By/s", byte_rate),
-    "gpu_utilization_ratio": Number("GPU utilization", "1", percent),
-    "gpu_power_watts": Number("GPU power", "W", lambda value: f"{value:.0f} W"),
-    "gpu_clock_hertz": Number("GPU clock", "Hz", lambda value: f"{value / 1e6:.0f} MHz"),
-    "gpu_memory_bytes": Number("GPU memory in use", "By", lambda value: f"{value / 2**30:.1f} GiB"),
+    "received_bytes_per_second": Number("received by an interface or a port", "By/s", byte_rate, "received"),
+    "sent_bytes_per_second": Number("sent by an interface or a port", "By/s", byte_rate, "sent"),
+    "gpu_utilization_ratio": Number("GPU utilization", "1", percent, "gpu utilization"),
+    "gpu_power_watts": Number("GPU power", "W", lambda value: f"{value:.0f} W", "gpu power"),
+    "gpu_clock_hertz": Number("GPU clock", "Hz", lambda value: f"{value / 1e6:.0f} MHz", "gpu clock"),
+    "gpu_memory_bytes": Number(
+        "GPU memory in use", "By", lambda value: f"{value / 2**30:.1f} GiB", "gpu memory"
+    ),
     "goodput_ratio": Number("least share of the wall clock in steps that count", "1", percent),
 }
 """Name of series, with its unit at the end as Prometheus has it → what they are about."""
@@ -292,7 +296,7 @@ def _hosts(found: Sequence[Series]) -> Table:
         (
             ("host", lambda one: one.labels["host"]),
             ("device", lambda one: one.labels.get("device") or f"GPU {one.labels['gpu']}"),
-            ("what", lambda one: one.name.rsplit("_", 3 if "second" in one.name else 1)[0].replace("_", " ")),
+            ("what", lambda one: NUMBERS[one.name].what),
             ("mean", lambda one: NUMBERS[one.name].text(one.mean)),
             ("most", lambda one: NUMBERS[one.name].text(max(value for _at, value in one.points))),
         ),

@@ -1,7 +1,5 @@
 """The page of a run: goodput by hand, and what is said, drawn and written of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -13,10 +11,10 @@ from tests.report.recorded import Story, trained
 from tests.report.test_page import read, references
 
 from ringleader.launch.job_record import Started, Steps
-from ringleader.measurements.job import JobRun, quantile
+from ringleader.measurements.recorded_job import JobRun, quantile
 from ringleader.report.compare import compare
-from ringleader.report.job import series, summary
 from ringleader.report.page import render
+from ringleader.report.recorded_job import series, summary
 from ringleader.report.text import runs_text
 
 

@@ -1,6 +1,6 @@
 """A recorded run of a job, made of the lines of `launch.job_record`, and what follows from them. Pure.
 
-`report.job` puts it into words. Seconds are those since the launch. The wall clock is divided thus:
+`report.recorded_job` puts it into words. Seconds are those since the launch. The wall clock is divided thus:
 
     start    until the first step of the job begins           between  without ranks that train
     steps    steps that count                                 pause    in training, beside the steps
