@@ -12,7 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.lab.conftest import unique_name
 from tests.slurm import cluster
+
+from ringleader.errors import RefusedError
+from ringleader.lab import requirements, saved_state
 
 FAKE = Path(__file__).with_name("fake.py")
 
@@ -52,9 +56,29 @@ def real_slurm() -> Iterator[cluster.SlurmCluster]:
     """Slurm's daemons for this run of tests."""
     place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
     try:
-        with cluster.slurm_cluster(place) as found:
+        with cluster.running(cluster.SlurmCluster(place=place)) as found:
             yield found
     finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def lab_slurm() -> Iterator[cluster.LabCluster]:
+    """Slurm's daemons on four hosts of a lab, with two slots each."""
+    cluster.check_installed()
+    name, place = unique_name("q"), Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
+    ringleader = (sys.executable, "-m", "ringleader", "lab")
+    words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", "38")
+    try:
+        requirements.check_machine(os.environ)
+        subprocess.run((*ringleader, "up", "--lab-name", name, *words), check=True, timeout=90)
+        with cluster.running(cluster.lab_cluster(place, saved_state.load(name))) as found:
+            assert isinstance(found, cluster.LabCluster)
+            yield found
+    except RefusedError as error:
+        pytest.skip(str(error))
+    finally:
+        subprocess.run((*ringleader, "down", "--lab-name", name), check=True, timeout=90)
         shutil.rmtree(place, ignore_errors=True)
 
 
