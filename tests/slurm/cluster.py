@@ -73,7 +73,7 @@ SlurmdTimeout=10
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,requeue_setup_env_fail
 EnforcePartLimits={enforced}
 KillWait={kill}
-MinJobAge=300
+MinJobAge={forgets}
 JobRequeue=1
 {accounting}
 JobAcctGatherType=jobacct_gather/none
@@ -85,7 +85,9 @@ PartitionName=small Nodes={first} MaxTime=5 MaxNodes=1
 _NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
 _ACCOUNTING = """AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={address}
-AccountingStoragePort={port}"""
+AccountingStoragePort={port}
+AccountingStoragePass={place}/munge.socket
+AccountingStorageEnforce=associations,limits,qos"""
 _DATABASE = """
 DbdHost={hostname}
 DbdAddr={address}
@@ -113,14 +115,17 @@ class SlurmCluster:
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     accounting: bool = False
-    """Whether there is a slurmdbd, on a MariaDB that answers on a socket in the directory alone."""
+    """Whether there is a slurmdbd, on a MariaDB that answers on a socket in the directory alone.
+
+    Such a cluster refuses at once what a partition does not allow, and soon forgets jobs.
+    """
 
     @property
     def environ(self) -> dict[str, str]:
         """Variables of a user of this cluster."""
         return {"SLURM_CONF": str(self.place / "slurm.conf"), "PATH": PLACES}
 
-    def configure(self, *, enforced: str = "NO") -> None:
+    def configure(self) -> None:
         """Write the key and the configuration."""
         (self.place / "state").mkdir(parents=True)
         os.chmod(self.place, 0o711)
@@ -144,9 +149,10 @@ class SlurmCluster:
             **where,
             port=ports[0],
             accounting=accounting.format(port=database, **where),
+            forgets=2 if self.accounting else 300,  # seconds after its end
             expire=CREDENTIAL_SECONDS,
             kill=KILL_SECONDS,
-            enforced=enforced,
+            enforced="ALL" if self.accounting else "NO",
             nodes="\n".join(nodes),
             names=",".join(self.names),
             first=self.names[0],
@@ -172,7 +178,7 @@ class SlurmCluster:
         self._until("munged", lambda: (place / "munge.socket").exists())
 
     def start_database(self) -> None:
-        """Start MariaDB and slurmdbd, which knows this cluster then."""
+        """Make a database and start MariaDB and slurmdbd on it."""
         data, sock = self.place / "database", self.place / "sql.socket"
         made = self.run(
             *("mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}", "--skip-test-db"),
@@ -183,9 +189,15 @@ class SlurmCluster:
         words += [f"--pid-file={self.place}/sql.pid", "--innodb-log-file-size=16M"]
         self._start("mariadbd", "mariadbd", *words)
         self._until("mariadbd", sock.exists)
-        self._start("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(sock))
-        add = ("sacctmgr", "--immediate", "add", "cluster", "test")
-        self._until("slurmdbd", lambda: self.run(*add).returncode == 0)
+        self.start_slurmdbd()
+        added = self.run("sacctmgr", "--immediate", "add", "cluster", "test")
+        assert added.returncode == 0, added.stdout + added.stderr
+
+    def start_slurmdbd(self) -> None:
+        """Start slurmdbd beside its database."""
+        self._start("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(self.place / "sql.socket"))
+        show = ("sacctmgr", "--noheader", "show", "cluster")
+        self._until("slurmdbd", lambda: self.run(*show).returncode == 0)
 
     def start_controller(self) -> None:
         """Start slurmctld."""
@@ -198,7 +210,7 @@ class SlurmCluster:
 
     def stop_node(self, name: str) -> None:
         """End a node as a loss of power does: its slurmd and all that runs there."""
-        self._kill(name)
+        self.kill(name)
         for pid in self.processes(f"SLURMD_NODENAME={name}", "slurmstepd", name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -259,7 +271,7 @@ class SlurmCluster:
             self.run("scancel", "--user=root", "--signal=KILL", "--full")
             self.run("scancel", "--user=root")
         for name in reversed(list(self.started)):
-            self._kill(name)
+            self.kill(name)
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -275,7 +287,8 @@ class SlurmCluster:
                 start_new_session=True,
             )
 
-    def _kill(self, name: str) -> None:
+    def kill(self, name: str) -> None:
+        """End a daemon at once."""
         process = self.started.pop(name, None)
         if process is not None:
             process.kill()
@@ -310,7 +323,7 @@ class LabCluster(SlurmCluster):
     def stop_node(self, name: str) -> None:
         """End all that runs on a host, its sshd too."""
         hosts.kill(self.lab, hosts.find_host(self.lab, name))
-        self._kill(name)
+        self.kill(name)
 
     def revive_node(self, name: str) -> None:
         """Boot a host again that was ended."""

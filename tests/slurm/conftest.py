@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,18 +37,18 @@ class Place:
         """Run a program of an administrator."""
         subprocess.run(argv, env=os.environ | self.environ, check=True, timeout=60)
 
-    def down(self) -> dict[str, str]:
-        """Return variables with which the controller does not answer."""
+    def down(self, what: str) -> dict[str, str]:
+        """Return variables with which the ``controller`` or ``munge`` does not answer."""
         if self.real is None:
             home = Path(self.environ["FAKE_SLURM"])
             home.mkdir(exist_ok=True)
-            (home / "down").touch()
+            (home / "down").write_text(what)
             return self.environ
         text = (self.real.place / "slurm.conf").read_text()
         port = cluster.free_ports("127.0.0.1", 1)[0]
+        change = {"controller": ("(SlurmctldPort=).*", rf"\g<1>{port}"), "munge": ("munge.socket", "none")}
         other = self.workdir / "slurm.conf"
-        lines = [f"SlurmctldPort={port}" if "SlurmctldPort" in line else line for line in text.splitlines()]
-        other.write_text("\n".join([*lines, "MessageTimeout=2\n"]))
+        other.write_text(re.sub(*change[what], text) + "MessageTimeout=2\n")
         return self.environ | {"SLURM_CONF": str(other)}
 
 

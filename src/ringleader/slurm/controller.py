@@ -27,8 +27,10 @@ _WRONG = (
     ("[Ii]nvalid qos", "--sbatch-arg=--qos", "Slurm does not accept the QOS"),
     ("time limit", "--time", "Slurm does not accept the time limit"),
     ("[Nn]ode count|more processors|Too many|PartitionNodeLimit", "--nodes, -n", "Slurm refuses as many"),
+    ("violates accounting", "--account", "a limit of your account or QOS does not allow it"),
+    ("generic resource|gres", "--gpus", "the cluster has no such GPUs"),
     ("node configuration is not available", "--nodes, -n, --gpus", "no node of the partition has that"),
-    ("unrecognized option|invalid option|Invalid.*specification", "--sbatch-arg", "sbatch does not take it"),
+    ("unrecognized option|invalid option|[Ii]nvalid.*specif|is invalid", "--sbatch-arg", "Slurm refuses it"),
 )
 """What sbatch prints where the request is wrong → the option, and what is wrong with it."""
 _MUNGE = "[Mm]unge|authentication|credential"

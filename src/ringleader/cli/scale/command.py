@@ -101,13 +101,14 @@ def command(options: ScaleOptions) -> int:
 
         follow = FollowOptions(detach=options.slurm.detach, dry_run=options.dry_run)
         job, sizes = request_in_slurm(options)
-        if not options.job_per_size:
-            return run_on_slurm("scale", job, [options.slurm], follow)
-        name = options.name or run_file.name_of_now(run_file.script_name(job.command))
-        words = (f"--name={name}", f"--grid={','.join(map(str, sizes))}")
-        counts = sorted({size.hosts for size in sizes})
-        batches = [replace(options.slurm, nodes=str(count)) for count in counts]
-        return run_on_slurm("scale", job, batches, follow, outside=("name", "grid"), words=words)
+        batches, inside = [options.slurm], dict[str, str]()
+        if options.resume is None and (options.job_per_size or options.slurm.requeue):  # it may be continued
+            inside["name"] = options.name or run_file.name_of_now(run_file.script_name(job.command))
+        if options.job_per_size:
+            inside["grid"] = ",".join(map(str, sizes))
+            counts = sorted({size.hosts for size in sizes})
+            batches = [replace(options.slurm, nodes=str(count)) for count in counts]
+        return run_on_slurm("scale", job, batches, follow, inside.keys(), inside)
     line = ProgressLine(prefix="")
     session = read_session(options, line)
     asked, job = session.asked, session.asked.job

@@ -124,8 +124,9 @@ class Session:
 def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
+    is_later = options.job_per_size or os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
     known = Path(options.output, options.name or "", run_file.FILE)
-    if options.resume is None and not (options.job_per_size and known.is_file()):
+    if options.resume is None and not (is_later and known.is_file()):
         own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
         if wrong := [*misplaced_options(context, options.hosts.on, own), *_faults_of_jobs(options)]:
             raise RequestError((*faults_of_words(context), *wrong))
@@ -142,14 +143,15 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
 
 
 def _faults_of_jobs(options: ScaleOptions) -> Iterator[Fault]:
-    """Yield what contradicts ``--job-per-size``."""
-    if options.job_per_size:
-        if options.hosts.on != "slurm":
-            yield Fault(where="--job-per-size", what="is for jobs in Slurm", hint="add --on slurm")
-        for name, is_given in (("--resume", options.resume is not None), ("--replace", options.replace)):
-            if is_given:
-                hint = f"leave out {name}: the run that --name names is continued, or begun"
-                yield Fault(where=f"--job-per-size and {name}", what="contradict each other", hint=hint)
+    """Yield what contradicts a run that several jobs in Slurm add to."""
+    if options.job_per_size and options.hosts.on != "slurm":
+        yield Fault(where="--job-per-size", what="is for jobs in Slurm", hint="add --on slurm")
+    why = "--job-per-size" if options.job_per_size else "--requeue" if options.slurm.requeue else ""
+    resumes = options.job_per_size and options.resume is not None
+    for name, is_given in (("--resume", resumes), ("--replace", options.replace)):
+        if why and is_given:
+            hint = f"leave out {name}: the run that --name names is continued, or begun"
+            yield Fault(where=f"{why} and {name}", what="contradict each other", hint=hint)
 
 
 def request_in_slurm(options: ScaleOptions) -> tuple[Job, tuple[Size, ...]]:

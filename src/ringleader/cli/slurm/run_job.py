@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import click
 
@@ -104,21 +105,23 @@ def run_on_slurm(
     batches: Sequence[BatchOptions],
     follow: FollowOptions,
     outside: Collection[str] = (),
-    words: Sequence[str] = (),
+    inside: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Send the command line of ``ringleader VERB`` to Slurm and follow it; return the job's exit code.
 
     ``batches``: what each of the jobs asks for that run it one after the other; ``outside``: parameters that
-    mean something here besides those of Slurm; ``words``: what is said in there instead. Raises RequestError.
+    mean something here besides those of Slurm; ``inside``: options that are given there, by name. Raises
+    RequestError.
     """
     refuse((*job.faults, *faults_of(batches[0], grace=job.grace)))
     context = click.get_current_context()
-    inside, secret = without_secrets([*words_given(context, _OUTSIDE | set(outside)), *words])
+    given = words_given(context, _OUTSIDE | set(outside))
+    words, secret = without_secrets([*given, *(f"--{name}={value}" for name, value in inside.items())])
     refuse(faults_of_export(batches[0], secret, os.environ))
     configuration = context.find_object(Configuration)
     chosen = None if configuration is None else configuration.chosen
     python = (sys.executable, "-P", "-m", "ringleader", *([] if chosen is None else [f"--config={chosen}"]))
-    command = (*python, verb, "--on", "slurm", *inside, "--", *job.command)
+    command = (*python, verb, "--on", "slurm", *words, "--", *job.command)
     name = run_file.script_name(job.command)
 
     def script(batch: BatchOptions) -> tuple[str, tuple[str, ...]]:
