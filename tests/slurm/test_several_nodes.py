@@ -227,6 +227,7 @@ def test_doctor_and_bench_use_the_nodes_of_the_allocation(
             argv, cwd=tmp_path, env=user.environ, capture_output=True, text=True, timeout=120, check=False
         )
         out, err = ((tmp_path / f"{what}.{end}").read_text() for end in ("out", "err"))
+        assert out, (what, err)
         found = json.loads(out)
         if what == "doctor":
             assert done.returncode in (0, 3), err  # a lab's hosts are not all that a check may want

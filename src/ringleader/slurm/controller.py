@@ -22,17 +22,17 @@ SECONDS = 75.0
 _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT")
 """Beginnings of variables that change what is printed."""
 _WRONG = (
-    ("[Ii]nvalid partition", "--partition", "Slurm has no partition {partition}"),
-    ("[Ii]nvalid account", "--account", "Slurm does not accept the account, or not in this partition"),
-    ("[Ii]nvalid qos", "--sbatch-arg=--qos", "Slurm does not accept the QOS"),
-    ("time limit", "--time", "Slurm does not accept the time limit"),
-    ("[Nn]ode count|more processors|Too many|PartitionNodeLimit", "--nodes, -n", "Slurm refuses as many"),
+    ("invalid partition", "--partition", "Slurm has no partition {partition}"),
+    ("invalid account", "--account", "Slurm does not accept the account, or not in this partition"),
+    ("invalid qos", "--sbatch-arg=--qos", "Slurm does not accept the QOS"),
     ("violates accounting", "--account", "a limit of your account or QOS does not allow it"),
+    ("time limit", "--time", "Slurm does not accept the time limit"),
+    ("node count|more processors|too many|PartitionNodeLimit", "--nodes, -n", "Slurm refuses as many"),
     ("generic resource|gres", "--gpus", "the cluster has no such GPUs"),
     ("node configuration is not available", "--nodes, -n, --gpus", "no node of the partition has that"),
-    ("unrecognized option|invalid option|[Ii]nvalid.*specif|is invalid", "--sbatch-arg", "Slurm refuses it"),
+    ("unrecognized option|invalid option|invalid.*specif|is invalid", "--sbatch-arg", "Slurm refuses it"),
 )
-"""What sbatch prints where the request is wrong → the option, and what is wrong with it."""
+"""What sbatch prints where the request is wrong, in any case → the option, and what is wrong with it."""
 _MUNGE = "[Mm]unge|authentication|credential"
 _AWAY = "[Uu]nable to contact|[Cc]onnection refused|[Cc]ommunication|timed out|[Ss]ocket"
 _INVALID = "[Ii]nvalid job id"
@@ -68,7 +68,7 @@ class Slurm:
         if code == 0 and job.isdigit():
             return job
         for pattern, where, what in _WRONG:
-            if re.search(pattern, err):
+            if re.search(pattern, err, re.IGNORECASE):
                 name = next((one.partition("=")[2] for one in words if one.startswith("--partition=")), "")
                 hint = await self._known_partitions() if where == "--partition" else _said(err)
                 raise RequestError(what.format(partition=name), where=where, hint=hint)
