@@ -3,9 +3,8 @@
 It follows what Slurm 22.05.8 (Debian 12) prints; `test_contract.py` puts both to the same tests. It has one
 user, partitions ``main`` and ``small``, nodes n1 and n2; jobs run on this machine, at most one on a node.
 
-Never compared with a real Slurm, because it needs accounting or several users: what sacct lists; the
-messages about accounts and QOS; permission denied. Left out: job arrays, dependencies, reservations,
-expected starts.
+It has no accounting; `test_accounting.py` has the real one. Never compared with a real Slurm, because it
+needs several users: permission denied. Left out: job arrays, dependencies, reservations, expected starts.
 """
 
 from __future__ import annotations

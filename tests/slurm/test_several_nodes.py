@@ -214,11 +214,11 @@ def test_doctor_and_bench_use_the_nodes_of_the_allocation(
     lab_slurm: LabCluster, user: Workplace, tmp_path: Path
 ) -> None:
     config = ["--ssh-config", lab_slurm.lab.ssh_config]
-    names = list(lab_slurm.names)
+    sizes = ("-b", "8", "-e", "64K", "-f", "8192")
     for what, words in {
         "doctor": ["doctor", "--json"],
-        "pairs": ["bench", "p2p", "-b", "8", "-e", "64K", "-f", "8192", "--seconds", "4", "--json"],
-        "all": ["bench", "allreduce", "-b", "8", "-e", "64K", "-f", "8192", "--iters", "3", "--json"],
+        "pairs": ["bench", "p2p", *sizes, "--seconds", "4", "--name", "pairs"],
+        "all": ["bench", "allreduce", *sizes, "--iters", "3", "--name", "all"],
     }.items():
         ours = shlex.join([sys.executable, "-m", "ringleader", *words, *config])
         argv = ["sbatch", "--parsable", "--wait", "--nodes=4", "--ntasks-per-node=1", "--time=5"]
@@ -227,13 +227,12 @@ def test_doctor_and_bench_use_the_nodes_of_the_allocation(
             argv, cwd=tmp_path, env=user.environ, capture_output=True, text=True, timeout=120, check=False
         )
         out, err = ((tmp_path / f"{what}.{end}").read_text() for end in ("out", "err"))
-        assert out, (what, err)
-        found = json.loads(out)
         if what == "doctor":
             assert done.returncode in (0, 3), err  # a lab's hosts are not all that a check may want
-            assert [host["name"] for host in found["hosts"]] == names
+            hosts = [host["host"] for host in json.loads(out)["hosts"]]
         else:
             assert done.returncode == 0, err
-            hosts = [host["name"] for host in found["context"]["hosts"]]
-            assert hosts == names, found["context"]
+            run = json.loads((tmp_path / "runs" / what / "run.json").read_text())
+            hosts = [host["name"] for host in run["context"]["hosts"]]
+        assert hosts == list(lab_slurm.names)
         assert "Slurm allocation with 4 slots" in err

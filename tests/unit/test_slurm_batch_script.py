@@ -174,7 +174,7 @@ def test_a_job_that_lost_a_node_waits_until_slurm_ends_it(
     end = f'{{\n  "exit_code": 3,\n  "whose": "{whose}"\n}}'
     program = f"""printf '{end}' > "$RINGLEADER_OPT_RUN_JSON_FILE"; exit 3"""
     slurm = "scontrol() { echo 'SlurmdTimeout           = " + seconds + "'; }\n"
-    slurm += 'sleep() { [ "$1" = 0 ] || kill -TERM $$; exec sleep "$1"; }\n'
+    slurm += 'sleep() { [ "$1" = 60 ] || { kill -TERM $$; exec sleep "$1"; }; }\n'
     text = slurm + script(BatchOptions(requeue=True), "bash", "-c", program)
     done = run_by_bash(text, tmp_path, PATH="/usr/bin:/bin", SLURM_JOB_ID="7", TMPDIR=str(tmp_path))
     assert done.returncode == 3, done.stderr

@@ -177,7 +177,7 @@ wait "$job"
 code=$?
 if grep -qs '"whose": "host ' "$end"; then
     echo "ringleader: waiting until Slurm, too, notices the lost node and queues the job again" >&2
-    sleep "$(scontrol show config | awk '$1 == "SlurmdTimeout" { print 2 * $3 }')" &
+    sleep "$(scontrol show config | awk '$1 == "SlurmdTimeout" { print 2 * $3 + 60 }')" &
     wait "$!"
 fi
 rm -f "$end"
