@@ -67,12 +67,12 @@ class Slurm:
         job = out.strip().splitlines()[-1].partition(";")[0] if out.strip() else ""
         if code == 0 and job.isdigit():
             return job
-        for pattern, where, what in _WRONG:
-            if re.search(pattern, err, re.IGNORECASE):
-                name = next((one.partition("=")[2] for one in words if one.startswith("--partition=")), "")
-                hint = await self._known_partitions() if where == "--partition" else _said(err)
-                raise RequestError(what.format(partition=name), where=where, hint=hint)
-        raise refusal("sbatch", code, err)
+        where, what = wrong_option(err)
+        if not where:
+            raise refusal("sbatch", code, err)
+        name = next((one.partition("=")[2] for one in words if one.startswith("--partition=")), "")
+        hint = await self._known_partitions() if where == "--partition" else _said(err)
+        raise RequestError(what.format(partition=name), where=where, hint=hint)
 
     async def jobs(self, *ids: str) -> list[SlurmJob]:
         """Return jobs by number, else all of this user; of one that ended long ago, what accounting has."""
@@ -144,6 +144,12 @@ class Slurm:
                 await process.wait()
         code = process.returncode or 0
         return code, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def wrong_option(err: str) -> tuple[str, str]:
+    """Return which option sbatch refuses, and what is wrong with it; empty where it is none of them."""
+    found = (row[1:] for row in _WRONG if re.search(row[0], err, re.IGNORECASE))
+    return next(found, ("", ""))
 
 
 def refusal(where: str, code: int, err: str) -> RefusedError:
