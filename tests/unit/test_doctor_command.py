@@ -269,6 +269,26 @@ def test_names_of_other_hosts_do_not_steer_the_terminal(call, stored):
     assert "\x1b" not in out and "?[31mred" in out
 
 
+@pytest.mark.parametrize(
+    ("words", "environ", "on"),
+    [
+        ({}, {}, "ssh"),
+        ({"facts": True}, {}, "ssh"),
+        ({"facts": True}, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, None),
+        ({"image": True}, {}, None),
+        ({"facts_from": ("a.json",)}, {}, None),
+        ({"hosts": HostOptions(no_allocation=True)}, {}, None),
+        ({"hosts": HostOptions(on="local")}, {}, "local"),
+        ({"hosts": HostOptions(hosts=("n7",))}, {}, None),
+        ({}, {"SLURM_JOB_NODELIST": ""}, None),
+    ],
+)
+def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named(words, environ, on):
+    variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
+    found = command.in_allocation(command.DoctorOptions(**words), variables)
+    assert found.hosts.on == on
+
+
 def test_a_job_on_hosts_needs_no_directory_of_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ringleader.cli import interrupts
 from ringleader.cli.doctor import stored_facts
 from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
-from ringleader.cli.options.host_options import PLACES, HostOptions, overridden
+from ringleader.cli.options.host_options import PLACES, HostOptions, allocation_text, overridden
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions
@@ -29,6 +29,7 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, RefusedError, RingleaderError, refuse
 from ringleader.kubernetes.jobs.pod_options import NicOptions
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option, spellings_set
+from ringleader.plan.batch_system import find_allocation, nested_launch
 from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
@@ -354,11 +355,12 @@ def command(options: DoctorOptions) -> int:
       ringleader doctor --image
 
     Without hosts, it reads what a rank on this host would find (NICs, RDMA, GPUs, limits, MPI, frameworks,
-    ssh) and starts nothing. With hosts, it starts one rank on each and compares them. On Kubernetes, it
-    checks the nodes; with --pod-image, it also starts a Pod on each. --image tests an image: it loads
-    libraries, starts sshd on a free loopback port with temporary keys, and starts two ranks through it. If a
-    check fails, the exit code is 3.
+    ssh) and starts nothing. With hosts, or in an allocation of Slurm, PBS or LSF, it starts one rank on each
+    host and compares them. On Kubernetes, it checks the nodes; with --pod-image, it also starts a Pod on
+    each. --image tests an image: it loads libraries, starts sshd on a free loopback port with temporary keys,
+    and starts two ranks through it. If a check fails, the exit code is 3.
     """
+    options = in_allocation(options, os.environ)
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)
     if options.sbom:
@@ -375,11 +377,28 @@ def command(options: DoctorOptions) -> int:
         return check_hosts(options, result)
 
 
+def in_allocation(options: DoctorOptions, environ: Mapping[str, str]) -> DoctorOptions:
+    """Return options that mean the nodes of the surrounding allocation, where nothing says what is judged.
+
+    Of several copies (``srun ringleader doctor --facts``) each reads its own host.
+    """
+    where = options.hosts
+    is_said = options.image or options.sbom or options.facts_from or options.names_hosts or where.on
+    if is_said or where.no_allocation or nested_launch(environ):
+        return options
+    allocation = find_allocation(environ, read_text)
+    if allocation is None:
+        return options
+    if not allocation.faults:
+        print(f"ringleader: {allocation_text(allocation)}", file=sys.stderr)
+    return replace(options, hosts=replace(where, on="ssh"))
+
+
 def without_hosts(options: DoctorOptions) -> list[Fault]:
     """Return the options about starting ranks that were given although none is started."""
     if options.names_hosts or options.active:
         return []
-    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
+    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "no_allocation", "start_timeout"}
     rest = (names_of(HostOptions) | names_of(Job, of="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return misplaced(rest.__contains__, "means nothing where no rank is started", hint)

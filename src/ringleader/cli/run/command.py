@@ -229,7 +229,7 @@ def command(options: RunOptions) -> int:
         from ringleader.cli.slurm.run_job import run_on_slurm
 
         job, follow = build_job(options, environ=os.environ), options.kubernetes.follow
-        return run_on_slurm("run", job, options.slurm, follow, outside=("quiet", "json", "json_file"))
+        return run_on_slurm("run", job, [options.slurm], follow, outside=("quiet", "json", "json_file"))
     return run(options, environ=os.environ)
 
 
