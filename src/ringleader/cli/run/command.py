@@ -51,6 +51,7 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:
     from ringleader.lab.saved_state import Lab
     from ringleader.launch.elastic_history import ElasticHistory
+    from ringleader.launch.job_record import JobRecord
     from ringleader.launch.outcome import Outcome, RankEnd
     from ringleader.launch.rank_output import Label
     from ringleader.metrics import Sample
@@ -98,6 +99,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "stragglers": [vars(one) for one in outcome.stragglers],
         "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+        **({"host_faults": document(outcome.host_faults)} if outcome.host_faults else {}),
         **({} if outcome.profile is None else {"profile": outcome.profile}),
     }
 
@@ -376,6 +378,8 @@ def run_job(
 
             recording = Recording(job, job.report, listener)
         record = None if recording is None else recording.record
+        if job.check is not None:
+            job = gated(job, environ=environ, listener=listener, record=record)
         stdin = descriptor(sys.stdin)
         outcome = launch(job, environ=environ, listener=listener, stdin=stdin, standby=standby, record=record)
     except RingleaderError as error:
@@ -391,6 +395,23 @@ def run_job(
         recording.ended(outcome)
     listener.finish(outcome)
     return outcome
+
+
+def gated(job: Job, *, environ: Mapping[str, str], listener: Any, record: JobRecord | None = None) -> Job:
+    """Return the job without the hosts that fail ``--check``. Raises RefusedError where too few are left."""
+    with interrupts.held():
+        from ringleader.doctor.host_gate import checked
+
+    def warn(host: str, text: str) -> None:
+        listener.warning(text)
+        if record is not None and host:
+            record.happened("host_left_out", host, text)
+
+    def progress(text: str) -> None:
+        if text:  # an empty one says that the job's own ranks run
+            listener.progress(text)
+
+    return checked(job, environ=environ, progress=progress, warn=warn)
 
 
 def find_lab(name: str | None) -> Lab:
