@@ -161,7 +161,7 @@ def shared(judged: Judgement) -> list[str]:
 
 
 def _fault(name: str, results: Sequence[CheckResult]) -> Fault:
-    said = [f"{one.name}: {one.seen}" if one.id != "hosts.read" else one.seen for one in results[:MOST_SAID]]
+    said = [f"{one.id if one.subject in one.seen else one.name}: {one.seen}" for one in results[:MOST_SAID]]
     more = [f"and {len(results) - MOST_SAID} more (ringleader doctor)"] if len(results) > MOST_SAID else []
     return Fault(where=f"host {name}", what="; ".join([*said, *more]), hint=results[0].remedy)
 

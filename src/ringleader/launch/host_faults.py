@@ -65,6 +65,11 @@ class HostFaults:
         self.found += new
         return new
 
+    def latest(self, host: str) -> str:
+        """Return what the kernel of a host said last of a device that is not well; empty: nothing."""
+        found = [one.text for one in self.found if one.host == host and one.is_fault]
+        return f"the kernel of {host}: {found[-1]}" if found else ""
+
     def quoted(self, ended: Exit, gpu: str | None) -> Exit:
         """Return how a job ended with what the kernel said, in its reason.
 

@@ -51,7 +51,6 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:
     from ringleader.lab.saved_state import Lab
     from ringleader.launch.elastic_history import ElasticHistory
-    from ringleader.launch.job_record import JobRecord
     from ringleader.launch.outcome import Outcome, RankEnd
     from ringleader.launch.rank_output import Label
     from ringleader.metrics import Sample
@@ -379,7 +378,13 @@ def run_job(
             recording = Recording(job, job.report, listener)
         record = None if recording is None else recording.record
         if job.check is not None:
-            job = gated(job, environ=environ, listener=listener, record=record)
+
+            def warn(host: str, text: str) -> None:
+                listener.warning(text)
+                if record is not None and host:
+                    record.happened("host_left_out", host, text)
+
+            job = gated(job, environ=environ, progress=listener.progress, warn=warn)
         stdin = descriptor(sys.stdin)
         outcome = launch(job, environ=environ, listener=listener, stdin=stdin, standby=standby, record=record)
     except RingleaderError as error:
@@ -397,21 +402,22 @@ def run_job(
     return outcome
 
 
-def gated(job: Job, *, environ: Mapping[str, str], listener: Any, record: JobRecord | None = None) -> Job:
-    """Return the job without the hosts that fail ``--check``. Raises RefusedError where too few are left."""
+def gated(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    warn: Callable[[str, str], None],
+) -> Job:
+    """Return the job without the hosts that fail ``--check``; see `host_gate.checked`."""
     with interrupts.held():
         from ringleader.doctor.host_gate import checked
 
-    def warn(host: str, text: str) -> None:
-        listener.warning(text)
-        if record is not None and host:
-            record.happened("host_left_out", host, text)
-
-    def progress(text: str) -> None:
+    def show(text: str) -> None:
         if text:  # an empty one says that the job's own ranks run
-            listener.progress(text)
+            progress(text)
 
-    return checked(job, environ=environ, progress=progress, warn=warn)
+    return checked(job, environ=environ, progress=show, warn=warn)
 
 
 def find_lab(name: str | None) -> Lab:

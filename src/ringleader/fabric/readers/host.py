@@ -67,9 +67,7 @@ def read_host(
     start = time.monotonic()
     deadline = start + seconds
     replaced = os.fspath(root) != "/"
-    every = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
-    if log is not None:
-        every["the kernel's log"] = lambda files: {"kernel_log": read_kernel_log(files, log)}
+    every = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4), log)
     readings = [
         _Reading(name, area, Files(root, deadline=deadline))
         for name, area in every.items()
@@ -98,7 +96,9 @@ def read_host(
     )
 
 
-def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]) -> dict[str, Area]:
+def _areas(
+    environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]], log: str | None = None
+) -> dict[str, Area]:
     """Return what is read of each area, as fields of HostFacts."""
     return {
         "the clock": lambda files: {"clock": kernel.read_clock(files)},
@@ -118,6 +118,7 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
             "environment": process_limits.variables(environ),
             "nccl_files": process_limits.nccl_files(files, environ),
         },
+        "the kernel's log": lambda files: {} if log is None else {"kernel_log": read_kernel_log(files, log)},
     }
 
 
