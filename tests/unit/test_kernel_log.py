@@ -169,8 +169,12 @@ def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> Non
     name = "/dev/null" if what == "null" else str(path)
     facts = read_host(areas=("the kernel's log",), log=name)
     assert facts.kernel_log.why.startswith(name) and not facts.kernel_log.events and not facts.unreadable
-    watch = kernel_log.HostWatch(name, root="/nowhere")
-    assert not watch.is_needed and watch.take() == {}
+    watch = kernel_log.HostWatch(name)
+    watch._has_ports = False  # those of this machine
+    assert watch.is_needed is (what == "missing") and watch.take() == {}
+    if what == "missing":
+        path.write_text(XID + "\n")
+        assert len(watch.take()["events"]) == 1
 
 
 def test_this_machines_log_is_read_or_its_reason_is_known() -> None:

@@ -207,8 +207,9 @@ class HostWatch:
     """Between two readings of ports: drivers ask their cards for some counters."""
 
     def __init__(self, path: str = "", root: str = "") -> None:
-        """``path``: of the log, where the user names one."""
+        """``path``: of the log, where the user names one; it may come later."""
         self._root = root
+        self._awaited = path if path and not os.path.lexists(f"{root}{path}") else ""
         self._log, _, _ = opened(path, root, from_end=True)
         self._has_ports = bool(sysfs.names(f"{root}/sys/class/infiniband"))
         self._before: dict[str, dict[str, int]] | None = None
@@ -218,11 +219,13 @@ class HostWatch:
     @property
     def is_needed(self) -> bool:
         """Whether there is anything to be watched."""
-        return self._log is not None or self._has_ports
+        return self._log is not None or self._has_ports or bool(self._awaited)
 
     def take(self, *, at_end: bool = False) -> dict[str, Any]:
         """Return new ``events``, and ``errors`` that have grown, since the first call; empty: neither."""
         found: dict[str, Any] = {}
+        if self._log is None and self._awaited:
+            self._log, _, _ = opened(self._awaited, self._root)
         if self._log is not None:
             try:
                 lines = self._log.lines()

@@ -183,10 +183,9 @@ def decide(
         warn(name, f"{name} is left out: {fault.what}{hint}")
     if not bad:
         return job
-    reasons = tuple((name, fault.what) for name, fault in bad.items())
     if job.elastic is not None:
-        return replace(job, left_out=reasons)
-    return replace(job, hosts=fine, spare_hosts=len(fine) - needed, left_out=reasons)
+        return replace(job, left_out=tuple(bad))
+    return replace(job, hosts=fine, spare_hosts=len(fine) - needed)
 
 
 def _with_advice(faults: Iterable[Fault], hosts: int, *, is_elastic: bool) -> list[Fault]:

@@ -215,8 +215,8 @@ class Job:
         unit="spare hosts",
         of="scale",
     )
-    left_out: tuple[tuple[str, str], ...] = ()
-    """Hosts that ``check`` has left out, and why: an elastic job takes them from no source."""
+    left_out: tuple[str, ...] = ()
+    """Hosts that ``check`` has left out: an elastic job takes them from no source."""
     np: int | None = option(
         "Number of ranks. [default: one per slot of the hosts; 1 without hosts]",
         *("-n", "-np", "--np"),

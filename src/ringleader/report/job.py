@@ -257,8 +257,8 @@ def _cautions(run: JobRun) -> Iterator[str]:
         found = [one for one in run.events if one.kind == kind]
         if found:
             yield f"{what}: {found[-1].why}."
-    for one in [one for one in run.events if one.kind == "host_fault"][:MOST_FAULTS]:
-        yield f"{one.who}, {one.at:.1f} s: {one.why}."
+    for fault in [one for one in run.events if one.kind == "host_fault"][:MOST_FAULTS]:
+        yield f"{fault.who}, {fault.at:.1f} s: {fault.why}."
     if run.goodput is not None and run.goodput[0] < run.goodput[1]:
         yield UNKNOWN_STEPS
     for one in {one.host: one for one in run.samples if one.fault}.values():

@@ -95,8 +95,8 @@ class ElasticHosts:
         """Look at a host; ``host_ready`` or ``host_refused`` follows."""
         context = self._context
         start = self._starts[name] = HostStart()
-        if (why := dict(context.job.left_out).get(name)) is not None:
-            self._refuse(name, why)
+        if name in context.job.left_out:
+            self._refuse(name, "it was left out by --check")
             return
         job = replace(context.job, hosts=(Host(name=name, slots=slots or None),))
         try:
