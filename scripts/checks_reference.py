@@ -10,7 +10,7 @@ from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.fabric.checks import HOST_CHECKS
 from ringleader.fabric.checks.between_hosts import COMPARISONS
 from ringleader.fabric.checks.check import Check
-from ringleader.fabric.checks.kernel_log import HEALTHY, xids
+from ringleader.fabric.checks.kernel_log import HEALTHY, table
 from ringleader.fabric.checks.profile import KEYS
 
 HEAD = """# Checks of hosts
@@ -90,11 +90,11 @@ reported while a job runs.
 
 def xid_table() -> str:
     """Return what each Xid means."""
-    table = xids()
     rows = []
-    for number, row in table["xid"].items():
-        shown = number if row["action"] in HEALTHY else f"**{number}**"
-        rows.append(f"| {shown} | {row['means']} | {table['actions'][row['action']]} |\n")
+    for numbers, means, action in table()["xids"]:
+        text = ", ".join(map(str, numbers))
+        shown = text if action in HEALTHY else f"**{text}**"
+        rows.append(f"| {shown} | {means} | {table()['actions'][action]} |\n")
     return XIDS + "".join(rows)
 
 

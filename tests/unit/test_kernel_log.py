@@ -19,7 +19,7 @@ import pytest
 from ringleader.agents import kernel_log, traffic_counters
 from ringleader.agents.rank_evidence import RankEvidence
 from ringleader.fabric.checks.check import rows
-from ringleader.fabric.checks.kernel_log import counted, meaning, sentence, xids
+from ringleader.fabric.checks.kernel_log import counted, meaning, sentence, table
 from ringleader.fabric.facts import KernelEvent
 from ringleader.fabric.readers.host import read_host
 from ringleader.launch.host_faults import HostFaults
@@ -300,6 +300,6 @@ def test_words_of_an_agent_that_are_none_are_passed_over() -> None:
 
 
 def test_the_table_of_xids_names_actions_that_exist() -> None:
-    table = xids()
-    assert {row["action"] for row in table["xid"].values()} <= {*table["actions"]}
-    assert len(table["xid"]) > 50 and all(number.isdigit() for number in table["xid"])
+    numbers = [number for row in table()["xids"] for number in row[0]]
+    assert {action for _, _, action in table()["xids"]} <= {*table()["actions"]}
+    assert len(numbers) == len({*numbers}) > 50

@@ -45,7 +45,7 @@ PARTS = {
 }
 """Words of `measurements.job` → name of a part of the wall clock, what it is."""
 MOST_FAULTS = 3
-"""Faults of hosts that are told above the tables; these have all."""
+"""Faults of hosts that are shown above the tables, which have all."""
 UNKNOWN_STEPS = (
     "After a restart it is unknown which steps were made again: call ringleader.progress(samples=…, step=N), "
     "N counted on from the checkpoint, and goodput is exact."

@@ -27,8 +27,8 @@ HEALTHY = ("program", "note", "unknown")
 
 
 @functools.cache
-def xids() -> Mapping[str, Any]:
-    """Return the table: ``actions`` and, by number as text, ``xid``."""
+def table() -> Mapping[str, Any]:
+    """Return ``xids``, rows of numbers, what they mean and an action, and ``actions``."""
     return tomllib.loads(Path(__file__).with_name("xids.toml").read_text("utf-8"))
 
 
@@ -50,15 +50,15 @@ def meaning(event: KernelEvent) -> Meaning:
     where = where or "an unknown device"
     words, low = event.text, event.text.lower()
     if event.kind == "xid":
-        row = xids()["xid"].get(str(event.number), {"means": "not in our table", "action": "unknown"})
-        is_harmless = "nonfatal" in low or "to 0x0 (none)" in low
-        action = "note" if is_harmless else row["action"]
-        what = f"Xid {event.number} on GPU {where.removeprefix('GPU ')}: {row['means']}"
-        return Meaning(what=what, remedy=xids()["actions"][action], is_fault=action not in HEALTHY)
+        rows_of = (row[1:] for row in table()["xids"] if event.number in row[0])
+        means, action = next(rows_of, ("not in our table", "unknown"))
+        action = "note" if "nonfatal" in low or "to 0x0 (none)" in low else action
+        what = f"Xid {event.number} on GPU {where.removeprefix('GPU ')}: {means}"
+        return Meaning(what=what, remedy=table()["actions"][action], is_fault=action not in HEALTHY)
     if event.kind == "sxid":
         what = f"SXid {event.number} on NVSwitch {event.device}"
         is_fatal = "fatal" in low and "non-fatal" not in low
-        return Meaning(what=what, remedy=xids()["actions"]["nvlink"], is_fault=is_fatal)
+        return Meaning(what=what, remedy=table()["actions"]["nvlink"], is_fault=is_fatal)
     if event.kind == "pcie":
         is_gone = "slot(" in low
         level = "lost its PCIe link" if is_gone else "had an error on PCIe that was corrected"
