@@ -48,6 +48,32 @@ def test_the_commands_of_the_guide(
     assert "fallen off the bus" in Path("runs/fails/index.html").read_text("utf-8")
 
 
+AGAIN = """\
+import os, socket, sys, time
+if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    with open("/var/tmp/kernel.log", "a") as log:
+        log.write("mlx5_core 0000:5c:00.0: poll_health:801:(pid 0): device's health compromised\\n")
+    time.sleep(2.5)
+    sys.exit(1)
+print("trained on", socket.gethostname())
+"""
+
+
+def test_a_host_whose_nic_fails_is_replaced_by_a_spare_one(
+    ringleader: Any, scratch_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("again.py").write_text(AGAIN)
+    lab = ("--lab-name", scratch_name)
+    up = ringleader("lab", "up", *lab, "--hosts", "3", "--slots", "1", "--ssh-port", "37")
+    assert up.returncode == 0, up.stderr
+    words = ("--spare-hosts", "1", "--max-restarts", "1", "--kernel-log", "/var/tmp/kernel.log")
+    done = ringleader("run", *lab, *words, "--", "python", "again.py", timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert f"{scratch_name}-h2: the kernel reports: 0000:5c:00.0: its driver reports a fault" in done.stderr
+    assert "[1] trained on " in done.stdout and f"{scratch_name}-h2" not in done.stdout, done.stdout
+
+
 def test_a_host_that_is_slow_is_left_out(
     ringleader: Any, scratch_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ LINES = [
     for line in Path(__file__).with_name("kernel_lines.txt").read_text("utf-8").splitlines()
     if not line.startswith("#")
 ]
+LOG = ("the kernel's log",)
 USED_BADLY = next(one[5] for one in LINES if one[2] == "31")
 
 
@@ -125,7 +126,10 @@ def emptied(path: Path) -> None:
 @pytest.mark.parametrize("how", [rotated, removed, emptied])
 def test_a_log_that_rotates_is_followed(how: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "kern.log"
-    path.write_text("old\n" * 100 + XID + "\n")
+    path.write_text("old\n" * 100 + XID)  # the line is not whole yet
+    assert [one.number for one in read_host(log=str(path), areas=LOG).kernel_log.events] == [79]
+    with path.open("a") as file:
+        file.write("\n")
     log = kernel_log.KernelLog(str(path), from_end=True)
     assert log.lines() == []
     with path.open("a") as file:
@@ -145,7 +149,7 @@ def test_of_a_huge_or_binary_log_the_end_is_read(tmp_path: Path) -> None:
         file.truncate(100 << 20)  # 100 MiB of zeros
         file.seek(0, os.SEEK_END)
         file.write(b"\n" + bytes(range(256)) * 40 + b"\n" + XID.encode() + b"\xff\x00\x1b[31m\n")
-    facts = read_host(areas=("the kernel's log",), log=str(path))
+    facts = read_host(areas=LOG, log=str(path))
     (event,) = facts.kernel_log.events
     assert event.number == 79 and event.text.isprintable() and facts.kernel_log.source == str(path)
     log = kernel_log.KernelLog(str(path), from_end=True)
@@ -167,7 +171,7 @@ def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> Non
             pytest.skip("root may read everything")
         path.touch(mode=0)
     name = "/dev/null" if what == "null" else str(path)
-    facts = read_host(areas=("the kernel's log",), log=name)
+    facts = read_host(areas=LOG, log=name)
     assert facts.kernel_log.why.startswith(name) and not facts.kernel_log.events and not facts.unreadable
     watch = kernel_log.HostWatch(name)
     watch._has_ports = False  # those of this machine
@@ -178,7 +182,7 @@ def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> Non
 
 
 def test_this_machines_log_is_read_or_its_reason_is_known() -> None:
-    found = read_host(areas=("the kernel's log",), log="").kernel_log
+    found = read_host(areas=LOG, log="").kernel_log
     assert bool(found.source) != bool(found.why)
 
 

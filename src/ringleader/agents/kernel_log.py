@@ -151,8 +151,11 @@ class KernelLog:
         """Read no more."""
         os.close(self._fd)
 
-    def lines(self) -> list[str]:
-        """Return the lines that have come since the last call, the last ones of many. Raises OSError."""
+    def lines(self, *, at_end: bool = False) -> list[str]:
+        """Return the lines that have come since the last call, the last ones of many. Raises OSError.
+
+        ``at_end``: nothing is awaited, a line without its end counts.
+        """
         if self._is_kmsg:
             return self._records()
         data = self._read()
@@ -163,7 +166,7 @@ class KernelLog:
                 os.close(self._fd)
                 self._fd = fd
                 data += b"\n" + self._read()
-        *whole, self._rest = (self._rest + data).split(b"\n")
+        *whole, self._rest = (self._rest + data + b"\n" * at_end).split(b"\n")
         self._rest = self._rest[-RECORD:]
         return [one[:RECORD].decode("utf-8", "replace") for one in whole]
 
@@ -228,7 +231,7 @@ class HostWatch:
             self._log, _, _ = opened(self._awaited, self._root)
         if self._log is not None:
             try:
-                lines = self._log.lines()
+                lines = self._log.lines(at_end=at_end)
             except OSError:  # a file system that is gone
                 self._log, lines = None, []
             events = events_in(lines, time.monotonic(), time.time()) if lines else []

@@ -92,10 +92,11 @@ def _offered(job: Job) -> tuple[Host, ...]:
     """Return the hosts that there are now; an elastic job may have another source of them."""
     if job.elastic is None:
         return job.hosts
+    from ringleader.launch.elastic.available_hosts import first_hosts
     from ringleader.launch.elastic.host_sources import source_of
 
     source = source_of(job, job.elastic)
-    return job.hosts if source.period is None else source.look()
+    return job.hosts if source.period is None else first_hosts(source, None, warn=lambda text: None)
 
 
 def _measured(

@@ -182,7 +182,7 @@ def read_kernel_log(files: Files, path: str) -> KernelLog:
     log, source, why = kernel_log.opened(path, root)
     lines: list[str] = []
     if log is not None:
-        lines = log.lines()
+        lines = log.lines(at_end=True)
         log.close()
     elif not path and not files.replaced:
         for argv in kernel_log.PROGRAMS:
