@@ -76,7 +76,7 @@ def test_a_machine_with_a_fault_is_refused_before_any_rank_starts(place: Path) -
     words = ("--check", "quick", "--kernel-log", str(place / "kernel.log"), "--", "touch", "started")
     done = run(*words, cwd=place)
     assert (done.returncode, done.stdout, (place / "started").exists()) == (3, "", False)
-    assert "kernel.xid: Xid 79" in done.stderr and "--check refuses the job" in done.stderr
+    assert "kernel.xid: Xid 79" in done.stderr and "--check: the job is refused" in done.stderr
 
 
 def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:

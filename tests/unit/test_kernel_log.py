@@ -9,7 +9,6 @@ docker/for-linux issue 1001, reportportal/kubernetes issue 203.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,6 +64,7 @@ def test_lines_of_kernels_and_what_they_mean(
         (f"4,100,1234500000,-;{XID}", 1234.5),
         (f"Nov  1 01:01:01 h kernel: [ 1234.5] {XID}", 1234.5),
         (f"{XID}", None),
+        (f"Nov 17 13:16:56 h kernel: {XID}", None),
         (f"9999999999-99-99T00:00:00 h kernel: {XID}", None),
         (f"2026-05-28T20:26:30+00:00 h kernel: {XID}", NOW - 10),
         (f"2031-01-01T00:00:00+00:00 h kernel: {XID}", NOW),
@@ -73,15 +73,6 @@ def test_lines_of_kernels_and_what_they_mean(
 def test_the_time_of_a_line_is_the_kernels_else_that_of_the_clock(line: str, at: float | None) -> None:
     event = kernel_log.event_of(line, NOW, WALL)
     assert event is not None and event["at"] == at
-
-
-def test_syslogs_time_has_no_year_and_a_clock_that_was_set_back_makes_nothing_late() -> None:
-    before = time.strftime("%b %d %H:%M:%S", time.localtime(WALL - 3600))
-    later = time.strftime("%b %d %H:%M:%S", time.localtime(WALL + 3600))
-    last_year = time.strftime("%b %d %H:%M:%S", time.localtime(WALL + 40 * 86400))
-    times = [kernel_log._time_of(f"{one} h kernel: x", NOW, WALL) for one in (before, later, last_year)]
-    assert times[:2] == [NOW - 3600, NOW]
-    assert times[2] is not None and times[2] < NOW - 300 * 86400
 
 
 def test_alike_lines_are_one_event_and_those_before_a_start_of_the_host_none() -> None:
@@ -306,4 +297,4 @@ def test_words_of_an_agent_that_are_none_are_passed_over() -> None:
 def test_the_table_of_xids_names_actions_that_exist() -> None:
     numbers = [number for row in table()["xids"] for number in row[0]]
     assert {action for _, _, action in table()["xids"]} <= {*table()["actions"]}
-    assert len(numbers) == len({*numbers}) > 50
+    assert len(numbers) == len({*numbers}) > 40

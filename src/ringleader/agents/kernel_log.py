@@ -84,15 +84,9 @@ def _time_of(line: str, now: float, wall: float) -> float | None:
     if (kernels := re.match(r"\d+,\d+,(\d{1,20}),|.{0,80}?\[ *(\d{1,10}\.\d+)\]", line)) is not None:
         return int(kernels[1]) / 1e6 if kernels[1] else float(kernels[2])
     with suppress(ValueError, OverflowError):
-        if line[:4].isdigit():
-            from datetime import datetime
+        from datetime import datetime
 
-            at = datetime.fromisoformat(line.split()[0]).timestamp()
-        else:  # of syslog, without a year
-            year = time.localtime(wall).tm_year
-            whole = time.strptime(f"{year} {line[:15]}", "%Y %b %d %H:%M:%S")
-            at = time.mktime(whole)
-            at = at if at < wall + DAY else time.mktime(time.struct_time((year - 1, *whole[1:])))
+        at = datetime.fromisoformat(line.split()[0]).timestamp()
         return min(now, now - (wall - at))  # a clock that was set back makes nothing come later than now
     return None
 

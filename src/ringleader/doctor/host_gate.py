@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -178,7 +178,9 @@ def decide(
         known = sum(one for one in slots if one is not None) if None not in slots else job.elastic.min_np
         needed = job.elastic.min_hosts if known >= job.elastic.min_np else len(hosts)
     if bad and len(fine) < max(1, needed):
-        raise RefusedError(_with_advice(bad.values(), len(hosts), is_elastic=job.elastic is not None))
+        hint = "with --spare-hosts N it starts without such hosts" if len(hosts) > 1 else ""
+        hint = hint if job.elastic is None else "too few hosts are left for --min-np and --min-hosts"
+        raise RefusedError([*bad.values(), Fault(where="--check", what="the job is refused", hint=hint)])
     for name, fault in bad.items():
         hint = f"\n    → {fault.hint}" if fault.hint else ""
         warn(name, f"{name} is left out: {fault.what}{hint}")
@@ -187,13 +189,3 @@ def decide(
     if job.elastic is not None:
         return replace(job, left_out=tuple(bad))
     return replace(job, hosts=fine, spare_hosts=len(fine) - needed)
-
-
-def _with_advice(faults: Iterable[Fault], hosts: int, *, is_elastic: bool) -> list[Fault]:
-    """Return the faults, and how the job could start nevertheless."""
-    advice = "--check refuses the job; it starts without such a host where it has others: --spare-hosts N"
-    if hosts < 2:
-        advice = "--check refuses the job"
-    elif is_elastic:
-        advice = "--check refuses the job: too few hosts are left for --min-np and --min-hosts"
-    return [*faults, Fault(where="--check", what=advice)]

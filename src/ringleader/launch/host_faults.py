@@ -60,9 +60,9 @@ class HostFaults:
                     is_fault=True,
                 )
             )
-        known = {one.key for one in self.found}
-        new = [one for one in new if one.key not in known][: MOST - len(self.found)]
-        self.found += new
+        known = {(one.host, one.kind, one.number, one.device) for one in self.found}
+        new = [one for one in new if (one.host, one.kind, one.number, one.device) not in known]
+        self.found += (new := new[: MOST - len(self.found)])
         return new
 
     def latest(self, host: str) -> str:

@@ -123,11 +123,6 @@ class HostFault:
     is_fault: bool = False
     """The device is not well; otherwise a program's own error, or one that was corrected."""
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """What is the same where it is reported again."""
-        return self.host, self.kind, self.number, self.device
-
     def __str__(self) -> str:
         said = "the kernel reports: " if self.kind.startswith("kernel.") else ""
         return f"{self.host}: {said}{self.text}\n    → {self.remedy}"
