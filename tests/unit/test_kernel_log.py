@@ -282,7 +282,8 @@ def test_a_failing_ranks_message_quotes_the_kernel(
     reason = faults.quoted(how, "0").reason
     found = [line.strip() for line in reason.splitlines()[1:] if "→" not in line]
     assert [
-        line.removeprefix("the kernel of ")[: len(quote)] for line, quote in zip(found, quotes, strict=True)
+        line.replace("the kernel reports: ", "")[: len(quote)]
+        for line, quote in zip(found, quotes, strict=True)
     ] == quotes
     good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
     assert faults.quoted(good, None) is good

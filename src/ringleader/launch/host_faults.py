@@ -89,5 +89,5 @@ class HostFaults:
             return (0 if here and not others else 1) if one.is_fault or here else 3
 
         ordered = sorted((one for one in self.found if rank(one) < 3), key=lambda one: (rank(one), one.at))
-        lines = [f"\n    the kernel of {one.host}: {one.text}\n    → {one.remedy}" for one in ordered]
-        return replace(ended, reason=ended.reason + "".join(lines[:MOST_QUOTED]))
+        lines = [f"\n    {one}" for one in ordered[:MOST_QUOTED]]
+        return replace(ended, reason=ended.reason + "".join(lines))
