@@ -118,9 +118,8 @@ def name_devices(events: list[dict[str, Any]], root: str = "") -> list[dict[str,
     for one in events:
         place = f"{root}/sys/bus/pci/devices/{one['device']}"
         one["gpu"] = gpus.index(one["device"]) if one["device"] in gpus else None
-        one["names"] = (
-            sysfs.names(f"{place}/infiniband") + sysfs.names(f"{place}/net") if one["device"] else []
-        )
+        kinds = ("infiniband", "net") if one["device"] else ()
+        one["names"] = tuple(name for kind in kinds for name in sysfs.names(f"{place}/{kind}"))
     return events
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ringleader.agents import hardware, host_facts_script, kernel_log, rank_identity, traffic_counters
-from ringleader.dataclass_json import from_document
 from ringleader.fabric.facts import (
     TOO_LATE,
     UNLIMITED,
@@ -192,7 +191,7 @@ def read_kernel_log(files: Files, path: str) -> KernelLog:
     now = time.monotonic()
     events = kernel_log.events_in(lines, now, time.time(), since=now - kernel_log.DAY)
     found = kernel_log.name_devices(events, root)
-    return KernelLog(source=source, why=why, events=tuple(from_document(KernelEvent, one) for one in found))
+    return KernelLog(source=source, why=why, events=tuple(KernelEvent(**one) for one in found))
 
 
 def _gpus(files: Files) -> Fields:
