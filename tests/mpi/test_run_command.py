@@ -60,7 +60,8 @@ XID = "NVRM: Xid (PCI:0000:05:00): 79, pid=1234, GPU has fallen off the bus."
 def test_a_failing_ranks_message_quotes_the_kernel(place: Path) -> None:
     log = place / "kernel.log"
     log.write_text("NVRM: Xid (PCI:0000:07:00): 48, of an earlier job\n")
-    script = f"[ $RANK = 1 ] || exec sleep 60; sleep 1; echo '{XID}' >> kernel.log; sleep 2; exit 9"
+    script = "if [ $RANK = 0 ]; then touch begun; exec sleep 60; fi; until [ -e begun ]; do sleep 0.1; done; "
+    script += f"echo '{XID}' >> kernel.log; sleep 0.5; exit 9"
     words = ("--kernel-log", str(log), "--json-file", "o.json", "--", "sh", "-c", script)
     done = run(*words, cwd=place)
     outcome = json.loads((place / "o.json").read_text())
