@@ -250,7 +250,7 @@ class InnerAgent:
         self.done = True
         self.process.kill_at = None
         if self.launcher.open:
-            self.process.evidence.sample(self.launcher)
+            self.process.evidence.sample(self.launcher, at_end=True)
             found, for_the_user = self.process.evidence.end()
             if for_the_user:
                 self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))

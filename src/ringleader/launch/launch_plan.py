@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ringleader.agents import job_directory as leftovers
 from ringleader.agents import protocol, rank_identity
 from ringleader.agents import rank_agent as agent_program
-from ringleader.errors import RefusedError
+from ringleader.errors import ProbeError, RefusedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import Probe, probe
+from ringleader.launch.host_probe.unusable_hosts import hosts_without
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.transport_settings import JobSettings, job_settings
@@ -150,6 +151,7 @@ class Prepared:
                 "counters": planned.local_rank == 0,
                 "patience": self.job.patience,
                 "sample_seconds": self.job.sample_seconds,
+                "kernel_log": self.job.kernel_log or "",
                 "logs": library_log_variables(self.plan, planned, self.mpi),
             },
         }
@@ -176,7 +178,7 @@ def prepare(
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
     mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
     try:
-        probed = prober(job, environ=environ, progress=listener.progress, mpi=mpi, stop=stop)
+        job, probed = _probed(job, prober, listener, environ=environ, mpi=mpi, stop=stop)
     except KeyboardInterrupt:
         raise signals.stopped(stop) from None
     try:
@@ -231,6 +233,24 @@ def prepare(
         run_id=run_id or job_id,
         restart=restart,
     )
+
+
+def _probed(job: Job, prober: Prober, listener: Listener, **words: Any) -> tuple[Job, Probe]:
+    """Probe all hosts, spare ones too; return the job on the first that can take part, and their facts."""
+    try:
+        found = prober(job, progress=listener.progress, **words)
+    except ProbeError as error:
+        left = hosts_without(job.hosts, error.faults)
+        spare = job.spare_hosts - (len(job.hosts) - len(left))
+        if not left or spare < 0:
+            raise
+        for fault in error.faults:
+            listener.warning(f"{fault}\n    → the job starts without it: a spare host takes its place")
+        return _probed(replace(job, hosts=left, spare_hosts=spare), prober, listener, **words)
+    if not job.spare_hosts:
+        return job, found
+    needed = len(job.hosts) - job.spare_hosts
+    return replace(job, hosts=job.hosts[:needed]), replace(found, facts=found.facts[:needed])
 
 
 def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ LONGEST_GRACE = 86400.0
 """Seconds that ranks may be given to end; more is a slip of the pen, and no timer's business."""
 
 
+CHECKS = ("quick", "active")
+"""Values of ``--check``."""
 CONSISTENCY = ("warn", "error", "off")
 """Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
 RECYCLED_RESULTS, MOST_RECYCLED = 2, 1024
@@ -145,6 +147,12 @@ def _directory(text: str) -> str:
     return text
 
 
+def _file(text: str) -> str:
+    if not text.startswith("/"):
+        raise WrongValueError(f"{text[:80]!r} is not an absolute path", "hosts have no directory in common")
+    return text
+
+
 def _steps(text: str) -> str:
     match = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text.strip())
     if match is None:
@@ -193,6 +201,32 @@ class Job:
     )
     """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
     grow with it: see ``patience``."""
+    kernel_log: str | None = option(
+        "File of the kernel's log on every host, where it is in neither of the usual places (a container). "
+        "[default: /dev/kmsg, else /var/log/kern.log]",
+        metavar="PATH",
+        read=_file,
+        of="hosts",
+    )
+    check: str | None = option(
+        "Check all hosts before any rank starts: quick makes the checks of `ringleader doctor`, active also "
+        "measures between the hosts (up to about two minutes). A host that fails is left out if the job "
+        "is elastic or has spare hosts; otherwise the job is refused (exit code 3).",
+        choices=CHECKS,
+        metavar="quick|active",
+        of="scale",
+    )
+    spare_hosts: int = option(
+        "Run on all hosts but N: on the first that can take part. The others replace hosts that cannot, or "
+        "that fail before a restart. [default: 0]",
+        default=0,
+        metavar="N",
+        least=0,
+        unit="spare hosts",
+        of="scale",
+    )
+    left_out: tuple[str, ...] = ()
+    """Hosts that ``check`` has left out: an elastic job takes them from no source."""
     np: int | None = option(
         "Number of ranks. [default: one per slot of the hosts; 1 without hosts]",
         *("-n", "-np", "--np"),
@@ -396,7 +430,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(Fault(where=where, what=what, hint=hint))
 
     known = {fault.where for fault in job.faults}
-    found += _faults_of_the_profile(job, known)
+    found += _faults_together(job, known)
     if not job.command and "COMMAND" not in known:
         wrong("COMMAND", "nothing to run", "ringleader run -n 2 python train.py")
     if any("\0" in word for word in job.command):
@@ -426,8 +460,16 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def _faults_of_the_profile(job: Job, known: Collection[str]) -> Iterator[Fault]:
-    """Yield what is wrong with ``--profile``; ``known``: what has faults already."""
+def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
+    """Yield what is wrong with ``--profile`` and ``--spare-hosts``; ``known``: what has faults already."""
+    if job.spare_hosts and job.elastic is not None:
+        what = "means nothing for an elastic job, which continues on the hosts that are left"
+        hint = "leave it out: hosts beyond --max-np are spare hosts of an elastic job"
+        yield Fault(where="--spare-hosts", what=what, hint=hint)
+    elif job.hosts and job.spare_hosts >= len(job.hosts):
+        what = f"{job.spare_hosts} spare of {len(job.hosts)} hosts leaves none to run on"
+        hint = "name more hosts, or ask for fewer spare ones"
+        yield Fault(where="--spare-hosts", what=what, hint=hint)
     if job.profile is None and job.profile_dir is not None and "--profile" not in known:
         hint = "add --profile 20:40, or leave it out"
         yield Fault(where="--profile-dir", what="requires --profile", hint=hint)

@@ -22,11 +22,13 @@ def dry_run_text(
     unset: Sequence[str] = (),
     ranks: Sequence[RankEnvironment],
     settings: Sequence[str] = (),
+    check: Sequence[str] = (),
 ) -> str:
     """Return the whole text.
 
     ``command`` starts the rank agents, with ``environment`` besides our variables and without those in
     ``unset``. ``ranks``: the environment of each. ``settings``: lines on the transports of each host.
+    ``check``: lines on what is checked before the start.
 
     The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
     """
@@ -34,6 +36,7 @@ def dry_run_text(
     origin = "embedded" if mpi.embedded else mpi.mpirun
     size, hosts = _count(plan.size, "rank"), _count(len(plan.hosts), "host")
     sections = [
+        ("before the start: --check", list(check)),
         (f"plan: {size} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
         ("hostfile", command.hostfile.splitlines()),
         (

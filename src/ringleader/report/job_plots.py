@@ -21,7 +21,7 @@ TIMES = (2.0, 1.5, 1.25, 1.1, 1.05)
 """Times the median step at which the color of a rank changes, slow to fast."""
 WAITS = (0.5, 0.3, 0.2, 0.1, 0.05)
 """Parts of a step in waiting, likewise."""
-_MARKED = ("generation", "restart", "rank_failed", "host_lost", "hang")
+_MARKED = ("generation", "restart", "rank_failed", "host_lost", "hang", "host_fault")
 
 
 def plots(run: JobRun) -> Iterator[Plot]:

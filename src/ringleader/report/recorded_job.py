@@ -44,6 +44,8 @@ PARTS = {
     "end": ("end", "after the last step"),
 }
 """Words of `measurements.recorded_job` → name of a part of the wall clock, what it is."""
+MOST_FAULTS = 3
+"""Faults of hosts that are shown above the tables, which have all."""
 UNKNOWN_STEPS = (
     "After a restart it is unknown which steps were made again: call ringleader.progress(samples=…, step=N), "
     "N counted on from the checkpoint, and goodput is exact."
@@ -259,6 +261,8 @@ def _cautions(run: JobRun) -> Iterator[str]:
         found = [one for one in run.events if one.kind == kind]
         if found:
             yield f"{what}: {found[-1].why}."
+    for fault in [one for one in run.events if one.kind == "host_fault"][:MOST_FAULTS]:
+        yield f"{fault.who}, {fault.at:.1f} s: {fault.why}."
     if run.goodput is not None and run.goodput[0] < run.goodput[1]:
         yield UNKNOWN_STEPS
     for one in {one.host: one for one in run.samples if one.fault}.values():

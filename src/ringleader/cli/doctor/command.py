@@ -398,7 +398,7 @@ def without_hosts(options: DoctorOptions) -> list[Fault]:
     """Return the options about starting ranks that were given although none is started."""
     if options.names_hosts or options.active:
         return []
-    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "no_allocation", "start_timeout"}
+    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "no_allocation", "start_timeout", "kernel_log"}
     rest = (names_of(HostOptions) | names_of(Job, of="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return misplaced(rest.__contains__, "means nothing where no rank is started", hint)
@@ -472,7 +472,8 @@ def reading(options: DoctorOptions, *, again: HostsReading | None = None) -> Hos
         from ringleader.fabric.readers.host import SECONDS, read_host
 
     with shown_while("reading this host"):
-        facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
+        seconds, log = min(SECONDS * options.job.patience, options.timeout), options.job.kernel_log or ""
+        facts = read_host(environ=os.environ, seconds=seconds, log=log)
     if IMAGE_MANIFEST.exists() and again is None:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})

@@ -98,6 +98,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "stragglers": [vars(one) for one in outcome.stragglers],
         "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+        **({"host_faults": document(outcome.host_faults)} if outcome.host_faults else {}),
         **({} if outcome.profile is None else {"profile": outcome.profile}),
     }
 
@@ -377,6 +378,14 @@ def run_job(
 
             recording = Recording(job, job.report, listener)
         record = None if recording is None else recording.record
+        if job.check is not None:
+
+            def warn(host: str, text: str) -> None:
+                listener.warning(text)
+                if record is not None and host:
+                    record.happened("host_left_out", host, text)
+
+            job = gated(job, environ=environ, progress=listener.progress, warn=warn)
         stdin = descriptor(sys.stdin)
         outcome = launch(job, environ=environ, listener=listener, stdin=stdin, standby=standby, record=record)
     except RingleaderError as error:
@@ -392,6 +401,24 @@ def run_job(
         recording.ended(outcome)
     listener.finish(outcome)
     return outcome
+
+
+def gated(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    warn: Callable[[str, str], None],
+) -> Job:
+    """Return the job without the hosts that fail ``--check``; see `host_gate.checked`."""
+    with interrupts.held():
+        from ringleader.doctor.host_gate import checked
+
+    def show(text: str) -> None:
+        if text:  # an empty one says that the job's own ranks run
+            progress(text)
+
+    return checked(job, environ=environ, progress=show, warn=warn)
 
 
 def find_lab(name: str | None) -> Lab:

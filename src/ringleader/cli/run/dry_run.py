@@ -31,6 +31,8 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     ``listener`` is informed about the progress. Raises what a launch would raise until then: RequestError,
     ProbeError, RefusedError, StoppedError.
     """
+    from ringleader.doctor.host_gate import dry_run_lines as gate_lines
+
     if job.elastic is not None:
         from ringleader.launch.elastic.job_context import world_environment
         from ringleader.launch.elastic.launch_elastic import first_world
@@ -52,6 +54,7 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         unset=sorted(name for name in ours if name not in environment),
         ranks=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
+        check=gate_lines(job),
     )
 
 

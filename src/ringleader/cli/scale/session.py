@@ -18,13 +18,13 @@ from ringleader.bench.scale.measurement import ScaleRequest
 from ringleader.bench.scale.sizes import host_words, hosts_for
 from ringleader.cli.kept_words import kept_words, set_values, words_of
 from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
-from ringleader.cli.run.command import check_ssh_files, read_job
+from ringleader.cli.run.command import check_ssh_files, gated, read_job
 from ringleader.cli.scale.options import ScaleOptions, make_request, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.option_fields import parts
-from ringleader.plan.job import Host, Job
+from ringleader.plan.job import Host, Job, check
 from ringleader.scaling import Context, Request, Run, Size
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _OF_THIS_CALL = frozenset(_CALL.split())
 _NAMES_HOSTS = frozenset(["hosts", "hostfile", "lab", "lab_name", "on", "nnodes", "nproc_per_node"])
 _HOW = (
     "no_allocation ssh_port ssh_identity ssh_config accept_new_host_keys timeout grace lost_after "
-    "start_timeout baseline context kubeconfig in_step budget"
+    "start_timeout baseline context kubeconfig in_step budget check spare_hosts kernel_log"
 )
 _MAY_DIFFER = _OF_THIS_CALL | _NAMES_HOSTS | set(_HOW.split())
 """Options that may be given anew: they change nothing that is measured, or `changed_request` compares."""
@@ -176,7 +176,7 @@ def request_in_slurm(options: ScaleOptions) -> tuple[Job, tuple[Size, ...]]:
     slots = batch.ntasks_per_node or batch.gpus or 1
     count = int((batch.nodes or "1").partition("-")[0])
     hosts = tuple(Host(name=f"node-{number}", slots=slots) for number in range(count))
-    return job, make_request(options, replace(job, hosts=hosts), Request(), cores=1).sizes
+    return job, make_request(options, without_spares(replace(job, hosts=hosts)), Request(), cores=1).sizes
 
 
 def _session(
@@ -191,6 +191,12 @@ def _session(
         return Session(asked=asked, cluster=cluster)
     job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
+    if job.check is not None and not (options.dry_run or options.sizes):
+        text = "ringleader: {}".format
+        job = gated(
+            check(job), environ=os.environ, progress=line.show, warn=lambda _, why: line.keep(text(why))
+        )
+    job = without_spares(job)
     script, digest = script_of(job)
     hosts = host_words(job.hosts)
     request = Request(options=words, workdir=job.workdir, hosts=hosts, script=script, script_digest=digest)
@@ -199,6 +205,12 @@ def _session(
         *(options, job, request), cores=usable_cpus(), lab=where.wants_lab, stored=stored, most_hosts=most
     )
     return Session(asked=replace(asked, cpu=cpu_model()), in_allocation=chosen.allocation is not None)
+
+
+def without_spares(job: Job) -> Job:
+    """Return the job on the hosts that sizes are made of; that too few are left is a fault of the job."""
+    left = job.hosts[: max(0, len(job.hosts) - job.spare_hosts)]
+    return replace(job, hosts=left, spare_hosts=0) if left else job
 
 
 def _resumed_directory(options: ScaleOptions) -> Path:

@@ -95,6 +95,9 @@ class ElasticHosts:
         """Look at a host; ``host_ready`` or ``host_refused`` follows."""
         context = self._context
         start = self._starts[name] = HostStart()
+        if name in context.job.left_out:
+            self._refuse(name, "it was left out by --check")
+            return
         job = replace(context.job, hosts=(Host(name=name, slots=slots or None),))
         try:
             if reached_by_ssh(job, self._here):

@@ -354,6 +354,8 @@ class ElasticJob(Session[ElasticRank]):
 
     def _tell_end(self, state: ElasticRank, code: int | None, number: int | None, why: str = "") -> None:
         words = (why or state.last_words.decode(errors="replace")) if code else ""
+        if self.host_faults is not None and (code or number):
+            words = "; ".join(filter(None, (words, self.host_faults.latest(state.host.host.name))))
         self.take("rank_ended", incarnation=state.incarnation, exit_code=code, signal=number, words=words)
 
     def on_done(self, state: ElasticRank, words: dict[str, Any]) -> None:

@@ -79,6 +79,7 @@ def launch_elastic(
     outcome = Outcome(
         hang=run.hang,
         stragglers=run.slow_ranks(),
+        host_faults=() if run.host_faults is None else tuple(run.host_faults.found),
         exit_code=result.exit_code,
         whose=result.whose,
         reason=result.reason,
@@ -102,6 +103,8 @@ def launch_elastic(
         proof=proof,
         differences=tuple(report for rank in run.ranks.values() for report in rank.differences),
     )
+    if run.host_faults is not None:
+        outcome = run.host_faults.quoted(outcome, None if failed is None else failed.place.gpu)
     return _judged(job.require, outcome, proof, run) if job.require else outcome
 
 

@@ -17,7 +17,7 @@ from ringleader.launch.host_probe.host_answer import (
     script_of,
     wanted_interfaces,
 )
-from ringleader.plan.job import Job
+from ringleader.plan.job import Host, Job
 from ringleader.render.hostfile import bare_name
 
 OLDEST_PYTHON = (3, 11)
@@ -52,6 +52,13 @@ def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tupl
         hint = f"add a line to /etc/hosts: ADDRESS {ours.hostname}"
         found.append(Fault(where="this machine", what=what, hint=hint))
     return tuple(found)
+
+
+def hosts_without(hosts: Sequence[Host], faults: Sequence[Fault]) -> tuple[Host, ...]:
+    """Return the hosts for which no fault is reported; none where a fault is not that of one of them."""
+    names = {f"host {host.name}": host.name for host in hosts}
+    bad = {names.get(fault.where) for fault in faults}
+    return () if None in bad else tuple(host for host in hosts if host.name not in bad)
 
 
 def platform_faults(platforms: Mapping[str, str]) -> tuple[Fault, ...]:

@@ -449,7 +449,7 @@ class Supervisor(Session[RankState]):
         """Return how the job ended with this start."""
         output = self.mpirun.output()
         told = {rank: state.abort_code for rank, state in self.ranks.items() if state.abort_code is not None}
-        return job_exit(
+        ended = job_exit(
             ends=self.ends(),
             cause=self.cause,
             mpirun_code=self.mpirun.exit_code,
@@ -458,6 +458,10 @@ class Supervisor(Session[RankState]):
             aborts=told | aborts_in(output),
             root_cause=self.root_cause(),
         )
+        if self.host_faults is None:
+            return ended
+        first = ended.first_failure
+        return self.host_faults.quoted(ended, None if first is None else self.ranks[first.rank].place.gpu)
 
 
 # --- what can be wrong with a start -----------------------------------------------------------------------

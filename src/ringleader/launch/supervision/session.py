@@ -29,6 +29,7 @@ from ringleader.plan.rank_placement import listed
 
 if TYPE_CHECKING:
     from ringleader.launch.hang_verdict import Verdict
+    from ringleader.launch.host_faults import HostFaults
     from ringleader.launch.job_record import JobRecord
     from ringleader.launch.stragglers import Straggler, Stragglers
 
@@ -93,6 +94,8 @@ class Session(Generic[Rank]):
         """What was said last of ranks that wait for each other."""
         self.stragglers: Stragglers | None = None
         """Those that report how they spend a step."""
+        self.host_faults: HostFaults | None = None
+        """What kernels of hosts have said; ``None``: nothing."""
         self._asked_at = float("-inf")
         """When SIGTERM asked the job to end."""
         self._stops_after_stacks = False
@@ -405,6 +408,17 @@ class Session(Generic[Rank]):
         if self.channels.record is not None:
             self.channels.record.report(state, state.rank, report)
         self.listener.report(state.rank, report)
+
+    def on_kernel(self, state: Rank, words: dict[str, Any]) -> None:
+        """The kernel of its host has said something of a device, or an RDMA port has counted errors."""
+        if self.host_faults is None:
+            from ringleader.launch.host_faults import HostFaults  # few jobs need it
+
+            self.host_faults = HostFaults()
+        for fault in self.host_faults.take(state.host.host.name, words, self.clock()):
+            self.note("host_fault", fault.host, fault.text)
+            if fault.kind != "kernel.oom":  # which may be of any program there
+                self.listener.warning(str(fault))
 
     def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
         """Its Pythons have written their stacks; other processes of it cannot."""
