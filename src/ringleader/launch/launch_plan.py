@@ -28,6 +28,7 @@ from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scru
 from ringleader.render.rank_environment import (
     FreePorts,
     Master,
+    caller_of_containers,
     is_forwarded,
     library_log_variables,
     master_address,
@@ -36,6 +37,7 @@ from ringleader.render.rank_environment import (
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
+    from ringleader.launch.mpirun.contained_mpirun import ContainedLaunch
     from ringleader.launch.ssh.connections import SshConnections
 
 LEAST_FREE_BYTES = 1024 * 1024
@@ -51,7 +53,7 @@ class Prepared:
     job: Job
     """As asked for, with an absolute working directory."""
     environ: Mapping[str, str]
-    """The caller's environment."""
+    """The caller's environment; with containers, what of it counts there."""
     mpi: Mpi
     plan: Plan
     ssh: SshConnections | None
@@ -66,6 +68,8 @@ class Prepared:
     command: MpirunCommand
     settings: JobSettings
     """Variables for the transports of each host."""
+    container: ContainedLaunch | None = None
+    """The container that mpirun is in; ``None``: it is in none."""
     run_id: str
     """Names the job in all its starts, as ``job_id`` names one of them."""
     restart: int = 0
@@ -88,6 +92,8 @@ class Prepared:
             "RINGLEADER_TOKEN": token,
             "RINGLEADER_JOB_DIR": self.directory,
         }
+        if self.container is not None:
+            return self.container.client_environment(dict(self.command.environment) | ours)
         # Ours come first: Hydra 4.0 forgets the last variable of its environment when it passes a list on.
         inherited = {"HOME": home(self.environ)} | scrubbed(self.environ)
         ours = dict(self.command.environment) | ours
@@ -174,18 +180,21 @@ def prepare(
     """
     check(job)
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
-    mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
+    mpi = None
+    if job.container is None:  # else it is the image's
+        mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
     try:
         probed = prober(job, environ=environ, progress=listener.progress, mpi=mpi, stop=stop)
     except KeyboardInterrupt:
         raise signals.stopped(stop) from None
     try:
-        for name, first in duplicate_names(probed.facts):
-            listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
-        for report in probed.facts:
-            if unread := report.all_unread:
-                what = f"not read in time, and so unknown: {', '.join(unread)}"
-                listener.warning(f"{report.where}: {what}; to allow more time: --start-timeout")
+        images, caller = probed.images, environ
+        if images is not None:
+            from ringleader.launch.mpirun.contained_mpirun import contained, ssh_inside
+
+            mpi, environ = images.mpi, caller_of_containers(caller, images.path)
+        assert mpi is not None
+        _warn(probed, listener)
         plan = place(job, probed.facts)
         if job.require:
             from ringleader.launch.job_transport import faults_at_start  # few jobs need it
@@ -198,9 +207,11 @@ def prepare(
         if any(host.is_local for host in plan.hosts) and not os.access(leftovers.SHM, os.W_OK):
             what = f"{leftovers.SHM} cannot be written: ranks that share memory on this machine will fail"
             listener.warning(what)
-        directory = job_directory({} if full else environ, plan, job_id)
+        directory = job_directory({} if full or images else environ, plan, job_id)
         key = rank_identity.host_key(rank_identity.host_identity())
         addresses = tuple(control_addresses(plan))
+        ssh = () if probed.ssh is None else probed.ssh.agent_argv("" if images else mpi.prefix)
+        socket_path = f"{directory}/{key}/ssh.sock"
         command = mpirun_command(
             plan=plan,
             mpi=mpi,
@@ -209,9 +220,22 @@ def prepare(
             hostfile=f"{directory}/{key}/hostfile",
             session=f"{directory}/session",
             backing=leftovers.backing_directory(job_id),
-            ssh=probed.ssh.agent_argv(mpi.prefix) if probed.ssh is not None else (),
+            ssh=ssh_inside(plan, socket_path) if images and ssh else ssh,
             here=addresses[0],
         )
+        container = None
+        if images is not None:
+            command, container = contained(
+                command,
+                plan=plan,
+                job=job,
+                job_id=job_id,
+                images=images,
+                caller=caller,
+                counts=environ,
+                ssh=ssh,
+                socket=socket_path,
+            )
     except BaseException:
         if probed.ssh is not None:
             probed.ssh.close()
@@ -228,9 +252,20 @@ def prepare(
         addresses=addresses,
         command=command,
         settings=settings,
+        container=container,
         run_id=run_id or job_id,
         restart=restart,
     )
+
+
+def _warn(probed: Probe, listener: Listener) -> None:
+    """Report what is odd about hosts, but no fault."""
+    for name, first in duplicate_names(probed.facts):
+        listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
+    for report in probed.facts:
+        if unread := report.all_unread:
+            what = f"not read in time, and so unknown: {', '.join(unread)}"
+            listener.warning(f"{report.where}: {what}; to allow more time: --start-timeout")
 
 
 def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:

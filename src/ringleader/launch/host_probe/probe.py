@@ -28,8 +28,20 @@ from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
+    from ringleader.render.container_command import ContainerHost
 
 AGENT = Path(host_facts_script.__file__).with_name("rank_agent.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """What was learned of the images of a job with ``--container``."""
+
+    engines: Mapping[str, ContainerHost]
+    """Host → its engine; this machine, whether it takes ranks or not, is ``""``."""
+    mpi: Mpi
+    path: str
+    """PATH in the image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +52,8 @@ class Probe:
     """All that each host said, in the user's order; one, this machine, where no hosts were given."""
     ssh: SshConnections | None
     """Connections to the remote hosts, for the launch to use and then to close; ``None``: none is remote."""
+    images: Images | None = None
+    """What hosts have to start containers; ``None``: the job has none."""
 
 
 def probe(
@@ -67,6 +81,9 @@ def probe(
     here = own_names(socket.gethostname(), host_facts_script.interfaces())
     remote = reached_by_ssh(job, here)
     question = question_of(job, environ, job.python or sys.executable)
+    if job.container is not None:
+        question = remote_question(question, job, hosts, here, None)
+        return _probe_images(job, hosts, remote, question, environ, progress, stop=stop, ssh_base=ssh_base)
     if not remote:
         ours = local_answer(job, question, environ, takes_ranks=True)
         _check_request(job, ours)
@@ -102,6 +119,57 @@ def probe(
         return _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
     except BaseException:
         if given is None:
+            ssh.close()
+        raise
+
+
+def _probe_images(
+    job: Job,
+    hosts: Sequence[Host],
+    remote: tuple[Host, ...],
+    question: Question,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    *,
+    stop: int | None,
+    ssh_base: Path | None,
+) -> Probe:
+    """Do what ``probe`` does in containers; ``question``: what hosts would be asked without."""
+    from ringleader.launch.host_probe import container_probe
+    from ringleader.launch.host_probe.remote_hosts import ANSWER_SECONDS, SshQuery, ask_all
+    from ringleader.launch.ssh.connections import SshConnections
+
+    asked = {name: question[name] for name in ("agent", "names", "script", "workdir") if name in question}
+    ours = host_facts_script.answer(asked, environ)
+    seconds, ssh = (2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience, None
+    if remote:
+        patient = replace(job.ssh, connect_timeout=job.ssh.connect_timeout * job.patience)
+        ssh = SshConnections(patient, hosts, environ=environ, base=ssh_base)
+    try:
+        query = container_probe.ContainerQuery(
+            job=job,
+            question=container_probe.image_question(question, job),
+            ssh=None if ssh is None else SshQuery(ssh=ssh, question={}, python="sh", seconds=seconds),
+            remote=remote,
+            seconds=seconds,
+            environ=environ,
+        )
+        faults = []
+        if len(remote) == len(hosts) and isinstance(
+            found := query.engine(Host(name="localhost"), "this machine"), Fault
+        ):
+            faults.append(found)
+        answers, silent = ask_all(query, hosts, progress, stop=stop)
+        faults += [*silent, *container_probe.image_faults(query, answers, ours["identity"])]
+        first = next(iter(answers.values()), None)
+        if first is not None:
+            ours["python"] = first["python"]  # an image need not have the launcher's
+        probed = _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
+        assert first is not None
+        images = Images(engines=query.engines, mpi=container_probe.mpi_of(first), path=first["image"]["path"])
+        return replace(probed, images=images)
+    except BaseException:
+        if ssh is not None:
             ssh.close()
         raise
 

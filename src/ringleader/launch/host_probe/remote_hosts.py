@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, sysfs, usable_cores
 from ringleader.errors import Fault
@@ -78,7 +78,7 @@ def read_answer(stdout: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SshQuery:
-    """How hosts are asked."""
+    """How hosts are asked over ssh."""
 
     ssh: SshConnections
     question: Question
@@ -93,10 +93,11 @@ class SshQuery:
         """Return the host's answer, or why there is none."""
         where = f"host {host.name}"
         try:
-            reply = self._reply(host)
+            # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
+            reply = self.reply(host, (self.python, "-I", "-S", "-"), program(self.question))
             answer = read_answer(reply.stdout)
             if answer is None:
-                return explain(self._failure(host, reply))
+                return explain(self.failure(host, reply))
         except OSError as error:
             what = f"it cannot be asked: {error.strerror or error}"
             hint = "this machine lacks room in /tmp, processes (ulimit -u) or files (ulimit -n)"
@@ -107,18 +108,24 @@ class SshQuery:
             return Fault(where=where, what=what, hint=hint)
         return answer
 
-    def _reply(self, host: Host) -> Reply:
-        end, text, attempt = time.monotonic() + self.seconds, program(self.question), 1
+    def give_up(self) -> None:
+        """End what the threads wait for."""
+        if not self.shared:
+            self.ssh.close()
+
+    def reply(self, host: Host, words: Sequence[str], text: bytes) -> Reply:
+        """Run a command on a host that reads ``text``; tried again where the connection was dropped."""
+        end, attempt = time.monotonic() + self.seconds, 1
         while True:
             left = max(1.0, end - time.monotonic())
-            # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
-            reply = self.ssh.run(host, (self.python, "-I", "-S", "-"), stdin=text, deadline=left)
+            reply = self.ssh.run(host, words, stdin=text, deadline=left)
             if reply.exit_code != 255 or not dropped(reply.stderr) or attempt == ATTEMPTS:
                 return reply
             time.sleep(0.3 * attempt)
             attempt += 1
 
-    def _failure(self, host: Host, reply: Reply) -> Failure:
+    def failure(self, host: Host, reply: Reply) -> Failure:
+        """Return what is known about a host that gave no answer."""
         settings = self.ssh.settings(host)
         keys = tuple(key for key in settings.get("identityfile", ()) if Path(key).expanduser().is_file())
         there = ""
@@ -144,8 +151,18 @@ def dropped(stderr: str) -> bool:
     return bool(re.search(r"_exchange_identification: .*([Cc]losed|reset)", stderr))
 
 
+class Query(Protocol):
+    """How hosts are asked."""
+
+    def ask(self, host: Host) -> dict[str, Any] | Fault:
+        """Return a host's answer, or why there is none."""
+
+    def give_up(self) -> None:
+        """End everything that ``ask`` waits for."""
+
+
 def ask_all(
-    query: SshQuery, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
+    query: Query, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
 ) -> tuple[dict[Host, dict[str, Any]], list[Fault]]:
     """Ask every host, AT_ONCE at a time; return the answers and the faults of those that gave none.
 
@@ -173,8 +190,7 @@ def ask_all(
                     else:
                         answers[asked[future]] = result
         except BaseException:
-            if not query.shared:
-                query.ssh.close()  # ends what the threads wait for
+            query.give_up()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return answers, [faults[host] for host in hosts if host in faults]
