@@ -1,3 +1,4 @@
+# This line may be skipped: Hydra puts ssh's -x in front of all other words, and Python takes it for its own.
 """Stands for ssh in a container: ``python -I -S container_ssh.py SOCKET [-OPTION…] HOST WORD…``.
 
 mpirun, in the launching machine's container, starts its daemons through it. mpirun's supervisor, outside,
