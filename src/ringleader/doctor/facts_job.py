@@ -30,7 +30,7 @@ def one_rank_each(job: Job, *, seconds: float) -> Job:
     reading = min(SECONDS * job.patience, seconds)
     return dataclasses.replace(
         job,
-        command=(job.python or sys.executable, "-P", "-m", PROGRAM, f"{reading:g}"),
+        command=(job.interpreter(sys.executable), "-P", "-m", PROGRAM, f"{reading:g}"),
         transport_settings=False,
         np=None,
         hosts=tuple(Host(name=host.name, slots=1) for host in job.hosts),

@@ -16,6 +16,8 @@ ENGINES = ("podman", "docker", "apptainer", "enroot")
 """Programs that start containers, in the order in which they are looked for."""
 FILE_ENGINES = {".sif": "apptainer", ".sqsh": "enroot"}
 """Kind of an image that is a file → the engine that reads it."""
+IMAGE_PYTHON = "python3"
+"""Found on the image's PATH."""
 SHARED_DIRECTORY = "/tmp"
 """Mounted in every container: the job's own files, and those of the MPI, are there on every host."""
 

@@ -24,7 +24,7 @@ from ringleader.option_fields import (
     many,
     option,
 )
-from ringleader.plan.containers import ENGINES, container_faults
+from ringleader.plan.containers import ENGINES, IMAGE_PYTHON, container_faults
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only elastic jobs pay for it
@@ -180,6 +180,7 @@ class Job:
         "Run the ranks in containers of IMAGE, with the Python, Ringleader and MPI that are in it; hosts "
         "need podman, docker, Apptainer or enroot, and nothing else.",
         metavar="IMAGE",
+        of="hosts",
     )
     """An image that every host has, or the path of its file; ``None``: ranks run without containers."""
     container_engine: str | None = option(
@@ -187,12 +188,14 @@ class Job:
         "apptainer, for .sqsh enroot]",
         choices=ENGINES,
         metavar="|".join(ENGINES),
+        of="hosts",
     )
     container_mounts: tuple[str, ...] = many(
         "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory; "
         "may be given again.",
         "--container-mount",
         metavar="SRC:DST[:ro]",
+        of="hosts",
     )
     start_timeout: float = option(
         "Time for all ranks to start; time limits for hosts scale with it. [default: 60]",
@@ -390,6 +393,10 @@ class Job:
     """How the job may change while it runs; ``None``: it does not."""
     faults: tuple[Fault, ...] = field(default=(), repr=False)
     """Faults that were found while the request was being read; ``check`` reports them with its own."""
+
+    def interpreter(self, ours: str) -> str:
+        """Return the Python of programs of ours that ranks run; ``ours``: that of the launcher."""
+        return self.python or (ours if self.container is None else IMAGE_PYTHON)
 
     @property
     def patience(self) -> float:

@@ -75,7 +75,7 @@ class ContainerQuery:
         engine = self.engine(host, where)
         if isinstance(engine, Fault):
             return engine
-        python = self.job.python or "python3"
+        python = self.job.interpreter("")
         command = container_command(engine, self.job, (python, "-I", "-S", "-"), reads=True)
         reply = self._reply(host, command, program(self.question))
         answer = read_answer(reply.stdout)
@@ -188,11 +188,11 @@ def engine_of(said: str, job: Job, where: str) -> ContainerHost | Fault:
 
 def _no_image(where: str, engine: str, image: str, said: str) -> Fault:
     if _UNKNOWN.search(said):
-        get = (
-            f"{engine} pull {image}, or build it there" if engine in ("podman", "docker") else "copy it there"
-        )
+        get = f"{engine} pull {image}, or build it there"
         return Fault(
-            where=where, what=f"{engine} has no image {image}", hint=f"{get}; nothing is downloaded unasked"
+            where=where,
+            what=f"{engine} has no image {image}",
+            hint=get if engine in ("podman", "docker") else "copy it there, or check the path",
         )
     if re.search(r"permission denied|password", said, re.IGNORECASE):
         hint = "let this user start containers without a password: group docker, or podman without root"
