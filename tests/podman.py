@@ -1,7 +1,7 @@
-"""A real podman with its own storage, and small images for it: the machine's programs are mounted, not copied.
+"""A real podman with its own storage, and small images: the machine's programs are mounted, not copied.
 
-Where the machine has cgroups of both versions crun 1.8 refuses to run, and without CAP_SYS_RESOURCE podman 4.3
-cannot raise limits: podman gets a mount namespace with version 1 only, and lower limits in containers.conf.
+Where the machine has cgroups of both versions crun 1.8 refuses to run, and without CAP_SYS_RESOURCE podman
+4.3 cannot raise limits: podman gets a mount namespace with version 1 only, and lower limits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from tests.system_programs import program
 
-IMAGE = "localhost/ringleader-test:1"
 DIRECTORIES = ("usr", "etc", "proc", "dev", "sys", "tmp", "run", "root", "var")
 LINKS = {name: f"usr/{name}" for name in ("bin", "lib", "lib64", "sbin")}
 CGROUPS = "/sys/fs/cgroup/unified"
@@ -48,6 +47,7 @@ def make_podman(place: Path) -> Path:
     storage = f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/g"\nrunroot = "{place}/r"\n'
     (place / "storage.conf").write_text(storage)
     limits = '[containers]\ndefault_ulimits = ["nofile=4000:4000", "nproc=9000:9000"]\n'
+    limits += '[engine]\nlock_type = "file"\n'  # hosts of a lab share the storage, but not /dev/shm
     (place / "containers.conf").write_text(limits)
     copy = place / "real"
     os.link(real, copy) if os.stat(real).st_dev == os.stat(place).st_dev else shutil.copy(real, copy)
@@ -66,16 +66,16 @@ def make_podman(place: Path) -> Path:
     return made
 
 
-def add_image(podman: Path, name: str = IMAGE, *, path: str = "", words: tuple[str, ...] = ()) -> None:
+def add_image(podman: Path, name: str, *, path: str = "", words: tuple[str, ...] = ()) -> None:
     """Make an image; ``path``: its PATH, the tests' own Python first by default."""
     change = f"ENV PATH={path or os.path.dirname(sys.executable)}:/usr/bin:/bin"
     words = (str(podman), "import", *words, "--change", change, "-", name)
     subprocess.run(words, input=image_tar(), check=True, capture_output=True, timeout=60)
 
 
-def copy_image(source: Path, target: Path) -> None:
+def copy_image(source: Path, target: Path, name: str) -> None:
     """Give another storage the same image, as ``podman save`` and ``load`` do between machines."""
-    saved = subprocess.run((source, "save", IMAGE), capture_output=True, check=True, timeout=60).stdout
+    saved = subprocess.run((source, "save", name), capture_output=True, check=True, timeout=60).stdout
     subprocess.run((target, "load"), input=saved, check=True, capture_output=True, timeout=60)
 
 
@@ -87,9 +87,9 @@ def mounts() -> tuple[str, ...]:
     return tuple(f"--container-mount={one}" for one in ("/usr:/usr:ro", "/etc:/etc:ro", *places))
 
 
-def works(podman: Path) -> str:
+def works(podman: Path, name: str) -> str:
     """Return why no container of the image can be started here; empty: one was."""
-    words = (podman, "run", "--rm", "--network=host", "--pid=host", "--volume=/usr:/usr", IMAGE, "true")
+    words = (podman, "run", "--rm", "--network=host", "--pid=host", "--volume=/usr:/usr", name, "true")
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     return done.stderr.strip()[-300:] if done.returncode else ""
 
