@@ -26,6 +26,8 @@ from tests.time_limits import patience
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
+from ringleader.errors import RefusedError
+from ringleader.lab import requirements
 from ringleader.plan.job import Job
 from ringleader.render.container_command import ContainerHost, container_command
 
@@ -116,8 +118,8 @@ def test_ranks_of_several_hosts_exchange(place, hosts, some_mpi, where):
 
 def sleeping(place, hosts, *where: str):
     """Start two ranks that sleep; return the launcher once both are up."""
-    launcher = place.ringleader("run", *where, "--oversubscribe", "--grace", "2", *hosts.options, "--", "python",
-                                "-c", programs.IN_MPI)  # fmt: skip
+    words = ("run", *where, "--oversubscribe", "--grace", "2", *hosts.options)
+    launcher = place.ringleader(*words, "--", "python", "-c", programs.IN_MPI)
     for _ in range(2):
         assert b"up" in launcher.stdout.readline(), launcher.communicate()
     return launcher
@@ -201,12 +203,31 @@ def test_missing_modules_of_a_script_are_named(place, machine):
         assert done.returncode == 3 and f"image {IMAGE} has no mxnet".encode() in done.stderr
 
 
+@pytest.mark.lab
+@pytest.mark.long
+def test_hosts_of_a_lab_run_containers(place, machine):
+    try:
+        requirements.check_machine(os.environ)
+    except RefusedError as error:
+        pytest.skip(str(error))
+    name = f"c{os.getpid() % 100000}"
+    up = place.run("lab", "up", "--lab-name", name, "--hosts", "2", "--slots", "1", "--ssh-port", "38")
+    try:
+        assert up.returncode == 0, up.stderr
+        words = ("--lab-name", name, "--require", "tcp", *machine.options)
+        done = place.run("run", *words, "--", "python", "-c", programs.ALLREDUCE)
+        assert done.returncode == 0, done.stderr
+        assert len(re.findall(rb" [01] 2 3\n", done.stdout)) == 2
+    finally:
+        place.run("lab", "down", "--lab-name", name)
+
+
 # --- docker ------------------------------------------------------------------------------------------------
 
 DOCKERS_OPTIONS = """\
 import os, sys
-known = set("--rm --pull --network --ipc --pid --uts --security-opt --user --env --device --mount --name --interactive "
-            "--entrypoint --group-add --ulimit --gpus".split())
+known = "--rm --pull --network --ipc --pid --uts --security-opt --user --env --device --mount --name".split()
+known += "--interactive --entrypoint --group-add --ulimit --gpus".split()
 words = sys.argv[1:]
 assert words[:2] == ["image", "inspect"] or words[0] in ("run", "rm"), words
 for word in words[: words.index("--entrypoint")] if words[0] == "run" else ():

@@ -60,7 +60,10 @@ def test_golden_dry_run_on_two_hosts(
         replace(make_facts(name, 1, cores=1), python=python, agent=f"{agents}/rank_agent.py")
         for name in ("node1", "node2")
     )
-    plan, socket = place(JOB, facts), "/tmp/ringleader-0/JOB/KEY/ssh.sock"
+    plan, socket = (
+        place(replace(JOB, np=2, hosts=tuple(one.host for one in facts)), facts),
+        "/tmp/ringleader-0/JOB/KEY/ssh.sock",
+    )
     command = mpirun_command(
         plan=plan,
         mpi=mpi,
@@ -193,7 +196,8 @@ def test_the_engine_that_has_the_image_is_taken() -> None:
         ("engine 1 /b/podman sudo: a password is required", "podman does not let us in: sudo"),
         ("engine 0 /b/podman i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
         ("device nvidia\nengine 0 /b/podman i amd64", "podman cannot give its GPUs to containers"),
-        ("engine 255 /b/apptainer FATAL: no such object", "apptainer does not work"),
+        ("engine 255 /b/apptainer FATAL: open x.sif: no such file or directory", "apptainer has no image"),
+        ("engine 255 /b/apptainer FATAL: squashfuse is missing", "apptainer does not work"),
     ],
 )
 def test_why_a_host_starts_no_container(said: str, fault: str) -> None:

@@ -48,7 +48,7 @@ main "$@" </dev/null
 """What a host's shell is asked, which may have no Python. Arguments: image, directory, engines."""
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """``uname -m`` → what images call it, where that differs."""
-_UNKNOWN = re.compile(r"not known|[Nn]o such (image|object)|^$")
+_UNKNOWN = re.compile(r"not known|[Nn]o such (image|object|file)|^$")
 
 
 @dataclass(frozen=True, kw_only=True)
