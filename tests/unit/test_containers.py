@@ -241,6 +241,7 @@ def test_what_images_lack_and_where_they_differ() -> None:
             ("ssh", "-x", "h2", "podman run sh -c '\"/usr/bin/proxy\" -n'"),
         ),
         (("h9", "prted"), ()),
+        (("-oProxyCommand=touch /x", "h2", "prted"), ()),
         ((), ()),
     ],
 )

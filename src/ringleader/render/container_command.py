@@ -130,7 +130,7 @@ def _apptainer(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
 
 def _enroot(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
     # Namespaces, /dev and the user are the host's; its hook for NVIDIA reads the variable.
-    words: tuple[str, ...] = ("start", "--rw")
+    words: tuple[str, ...] = ("start",)
     for one in seen:
         mode = ":none:x-create=auto,bind,ro" if one.read_only else ""
         words += ("--mount", f"{one.source}:{one.target}{mode}")

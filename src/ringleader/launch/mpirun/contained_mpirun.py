@@ -28,6 +28,9 @@ from ringleader.value_class import dataclass
 if TYPE_CHECKING:
     from ringleader.launch.host_probe.probe import Images
 
+MOST_DAEMONS, CONCURRENT = 128, ("PRTE_MCA_plm_ssh_num_concurrent", "OMPI_MCA_plm_rsh_num_concurrent")
+"""How many ssh Open MPI 5 and 4 have open at once, and what changes that: in containers each stays open."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContainedLaunch:
@@ -73,6 +76,9 @@ def contained(
     empty where no host is remote. ``socket``: where it is asked for.
     """
     main = (*_python(plan), f"{_agents(plan)}/container_main.py")
+    if len(plan.hosts) > MOST_DAEMONS:
+        at_once = dict.fromkeys(CONCURRENT, str(len(plan.hosts)))
+        command = replace(command, environment={**command.environment, **at_once})
     inside = {name: value for name, value in scrubbed(counts).items() if name != "PATH"} | {
         "SHELL": "/bin/sh"
     }

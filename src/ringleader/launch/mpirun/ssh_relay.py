@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NOT_STARTED = 255
 """ssh's exit code for its own failures."""
+OPTIONS = ("-x", "-q", "-n", "-T")
+"""What an MPI may put in front of the host; other options could make ssh run something on this machine."""
 
 
 class SshRelay:
@@ -98,14 +100,13 @@ class SshRelay:
 def command(ssh: Sequence[str], hosts: Mapping[str, str], words: Sequence[str]) -> tuple[str, ...]:
     """Return the ssh that runs in a host's container what an MPI wants to run on the host; empty: none.
 
-    ``words``: what the MPI gave its ssh: options without values, the host, words for the host's shell.
+    ``words``: what the MPI gave its ssh: options, the host, words for the host's shell.
     """
     options = []
-    for word in words:
-        if not word.startswith("-"):
-            break
-        options.append(word)
-    host, *shell = (*words[len(options) :], "")
+    while words and words[0] in OPTIONS:
+        options.append(words[0])
+        words = words[1:]
+    host, *shell = (*words, "")
     if host not in hosts:
         return ()
     from shlex import quote
