@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from ringleader.errors import Fault
+from ringleader.errors import ProbeError
 from ringleader.launch.host_probe.container_probe import ContainerQuery, engine_of, image_faults
+from ringleader.launch.launch_plan import Prepared, contained
 from ringleader.launch.mpirun import ssh_relay
-from ringleader.launch.mpirun.contained_mpirun import contained, ssh_inside
-from ringleader.plan.containers import Mount, engines_for, is_file, mounts
+from ringleader.launch.transport_settings import JobSettings
+from ringleader.plan.containers import engines_for, is_file, mounts
 from ringleader.plan.job import Family, Host, Job, Mpi, faults_of
 from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.container_command import ContainerHost, container_command
@@ -60,36 +61,34 @@ def test_golden_dry_run_on_two_hosts(
         replace(make_facts(name, 1, cores=1), python=python, agent=f"{agents}/rank_agent.py")
         for name in ("node1", "node2")
     )
-    plan, socket = (
-        place(replace(JOB, np=2, hosts=tuple(one.host for one in facts)), facts),
-        "/tmp/ringleader-0/JOB/KEY/ssh.sock",
-    )
-    command = mpirun_command(
-        plan=plan,
-        mpi=mpi,
+    plan = place(replace(JOB, np=2, hosts=tuple(one.host for one in facts)), facts)
+    prepared = Prepared(
         job=JOB,
-        agent=(python, "-I", "-S", f"{agents}/rank_agent.py"),
-        hostfile="/tmp/ringleader-0/JOB/KEY/hostfile",
-        session="/tmp/ringleader-0/JOB/session",
-        backing="/dev/shm/ringleader-JOB",
-        ssh=ssh_inside(plan, socket),
-    )
-    images = SimpleNamespace(
-        engines={"": engine("podman"), "node1": engine("podman"), "node2": engine("docker", 1000)},
+        environ={"PATH": "/opt/venv/bin:/usr/bin", "NCCL_DEBUG": "INFO", "PRTE_MCA_x": "an outer mpirun's"},
         mpi=mpi,
-        path="/opt/venv/bin:/usr/bin",
-    )
-    command, launch = contained(
-        command,
         plan=plan,
-        job=JOB,
+        ssh=None,
         job_id="JOB",
-        images=images,  # type: ignore[arg-type]
-        caller={"PATH": "/home/alice/bin", "DOCKER_HOST": "unix:///run/docker.sock"},
-        counts={"PATH": images.path, "NCCL_DEBUG": "INFO", "PRTE_MCA_x": "an outer mpirun's"},
-        ssh=("/usr/bin/ssh", "-F", "/tmp/r.x/config"),
-        socket=socket,
+        directory="/tmp/ringleader-0/JOB",
+        key="KEY",
+        addresses=("10.0.0.9",),
+        command=mpirun_command(
+            plan=plan,
+            mpi=mpi,
+            job=JOB,
+            agent=(python, "-I", "-S", f"{agents}/rank_agent.py"),
+            hostfile="/tmp/ringleader-0/JOB/KEY/hostfile",
+            session="/tmp/ringleader-0/JOB/session",
+            backing="/dev/shm/ringleader-JOB",
+        ),
+        settings=JobSettings(),
+        run_id="JOB",
     )
+    engines = {"": engine("podman"), "node1": engine("podman"), "node2": engine("docker", 1000)}
+    caller = {"PATH": "/home/alice/bin", "DOCKER_HOST": "unix:///run/docker.sock"}
+    prepared = contained(prepared, engines, caller, ("/usr/bin/ssh", "-F", "/tmp/r.x/config"))
+    command, launch = prepared.command, prepared.container
+    assert launch is not None
     environment = launch.client_environment({"RINGLEADER_TOKEN": "secret"})
     assert environment["PATH"] == "/home/alice/bin" and environment["NCCL_DEBUG"] == "INFO"
     text = dry_run_text(
@@ -128,11 +127,9 @@ def test_images_that_are_files_have_paths() -> None:
 
 
 def test_what_is_mounted() -> None:
-    found = mounts("/tmp", ("/a:/b:ro", "/c", "/d:/b"))
-    assert found == tuple(
-        Mount(source=s, target=t) for s, t in (("/tmp", "/tmp"), ("/d", "/b"), ("/c", "/c"))
-    )
-    assert [one.target for one in mounts("/", ())] == ["/tmp"]
+    found = mounts("/tmp", ("/a:/b:ro", "/c:/e:ro", "/c", "/d:/b"))
+    assert found == (("/tmp", "/tmp", ""), ("/d", "/b", ""), ("/c", "/e", "ro"), ("/c", "/c", ""))
+    assert mounts("/", ()) == (("/tmp", "/tmp", ""),)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +162,15 @@ USUAL = "user 1000 1000 44\nmachine x86_64\n"
 """What every host says."""
 
 
-def engine_found(said: str, image: str = IMAGE) -> ContainerHost | Fault:
+def engine_found(said: str) -> ContainerHost:
     marked = "\n".join(f"ringleader-container {line}" for line in said.splitlines())
-    return engine_of(f"a greeting\n{marked}", Job(command=("a",), container=image, workdir="/w"), "host h1")
+    return engine_of(f"a greeting\n{marked}", Job(command=("a",), container=IMAGE, workdir="/w"))
 
 
 def test_the_engine_that_has_the_image_is_taken() -> None:
     said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
     found = engine_found(said + "engine 0 /usr/bin/docker sha256:12 amd64")
-    assert isinstance(found, ContainerHost) and found.name == "docker" and found.image_id == "sha256:12"
+    assert found.name == "docker" and found.image_id == "sha256:12"
     assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
 
 
@@ -196,13 +193,12 @@ def test_the_engine_that_has_the_image_is_taken() -> None:
         ("engine 1 /b/podman sudo: a password is required", "podman does not let us in: sudo"),
         ("engine 0 /b/podman i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
         ("device nvidia\nengine 0 /b/podman i amd64", "podman cannot give its GPUs to containers"),
-        ("engine 255 /b/apptainer FATAL: open x.sif: no such file or directory", "apptainer has no image"),
-        ("engine 255 /b/apptainer FATAL: squashfuse is missing", "apptainer does not work"),
+        ("engine 1 /b/apptainer", "apptainer has no image"),
     ],
 )
 def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
-    found = engine_found(USUAL + said)
-    assert isinstance(found, Fault) and fault in str(found) and found.where == "host h1"
+    with pytest.raises(ProbeError, match=re.escape(fault)):
+        engine_found(USUAL + said)
 
 
 def test_what_images_lack_and_where_they_differ() -> None:
@@ -212,21 +208,18 @@ def test_what_images_lack_and_where_they_differ() -> None:
     names = ("h1", "h2", "h3")
     query.engines.update({name: engine("podman", image_id=f"sha256:{name}") for name in names})
     query.engines["h3"] = engine("podman", image_id="sha256:h1")
-    mpi = {"family": "openmpi5", "version": "5.0.8", "mpirun": "/m"}
+    mpi, asked = {"family": "openmpi5", "version": "5.0.8", "mpirun": "/m"}, {"python": ["/py", "3.11"]}
     answers = {
-        Host(name="h1"): {"identity": "another", "image": {"mpi": mpi}},
-        Host(name="h2"): {"identity": "b", "image": {"mpi": {"what": "none here"}, "missing": ["torch"]}},
-        Host(name="h3"): {"identity": "c", "image": {"mpi": mpi | {"version": "5.0.9"}}},
-        Host(name="h4"): {"identity": "d"},  # no Ringleader: that is reported elsewhere
+        Host(name="h1"): asked | {"identity": "another", "image": {"mpi": mpi}},
+        Host(name="h2"): asked | {"identity": "b", "image": {"mpi": {"what": "none"}, "missing": ["torch"]}},
+        Host(name="h3"): asked | {"identity": "c"},  # no Ringleader: that is reported elsewhere
     }
-    query.engines["h4"] = engine("docker", image_id="sha256:of docker")
     found = [str(fault).partition("\n")[0] for fault in image_faults(query, answers, "d")]
     assert found == [
         "host h1: podman does not share this machine's network and names with containers",
         f"host h2: image {IMAGE} has no torch",
-        f"host h2: image {IMAGE} has no MPI that can be used: none here",
+        f"host h2: image {IMAGE} has no MPI that can be used: none",
         f"host h2: {IMAGE} is another image there (h2) than on h1 (h1)",
-        "host h3: its image has another MPI (5.0.9)",
     ]
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from ringleader.errors import Fault
-from ringleader.value_class import dataclass
 
 ENGINES = ("podman", "docker", "apptainer", "enroot")
 """Programs that start containers, in the order in which they are looked for."""
@@ -20,15 +19,6 @@ IMAGE_PYTHON = "python3"
 """Found on the image's PATH."""
 SHARED_DIRECTORY = "/tmp"
 """Mounted in every container: the job's own files, and those of the MPI, are there on every host."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mount:
-    """A directory or file of each host, as containers see it."""
-
-    source: str
-    target: str
-    read_only: bool = False
 
 
 def engines_for(image: str, asked: str | None) -> tuple[str, ...]:
@@ -44,18 +34,16 @@ def is_file(image: str, asked: str | None) -> bool:
     return "/" in image and engines_for(image, asked)[0] in FILE_ENGINES.values() and "://" not in image
 
 
-def mounts(workdir: str, words: Sequence[str]) -> tuple[Mount, ...]:
-    """Return what containers see of a host: the shared directory, the ranks' directory, what was asked for.
+def mounts(workdir: str, words: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    """Return what containers see of a host, as source, target, and ``ro`` or nothing.
 
-    ``workdir``: an absolute path; ``/`` is the image's own. ``words``: of ``--container-mount``, checked.
+    That is the shared directory, the ranks' directory (``workdir``, an absolute path; ``/`` is the image's),
+    and ``words`` of ``--container-mount``, which have been checked.
     """
-    ours = [Mount(source=path, target=path) for path in (SHARED_DIRECTORY, workdir) if path != "/"]
-    return tuple({one.target: one for one in (*ours, *map(_mount, words))}.values())
-
-
-def _mount(word: str) -> Mount:
-    source, target, mode = (*word.split(":"), "", "")[:3]
-    return Mount(source=source, target=target or source, read_only=mode == "ro")
+    ours = [(path, path, "") for path in (SHARED_DIRECTORY, workdir) if path != "/"]
+    parts = [(*word.split(":"), "", "") for word in words]
+    users = [(source, target or source, "ro" * (mode == "ro")) for source, target, mode, *_ in parts]
+    return tuple({one[1]: one for one in (*ours, *users)}.values())
 
 
 def container_faults(

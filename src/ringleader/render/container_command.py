@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
-from ringleader.plan.containers import Mount, mounts
+from ringleader.plan.containers import mounts
 from ringleader.plan.job import Job
 from ringleader.value_class import dataclass
 
 CLIENT = "RINGLEADER_CONTAINER_CLIENT"
 """Variable with the process number of the engine's client: the container ends when that process ends."""
 _APPTAINER = "APPTAINERENV_"
+Mount = tuple[str, str, str]
 
 _NAMED = ("podman", "docker")
 """Engines that keep containers, by name."""
@@ -80,50 +81,44 @@ def remove_command(host: ContainerHost, name: str) -> tuple[str, ...]:
     return (host.engine, "rm", "--force", name) if host.name in _NAMED else ()
 
 
+def many_daemons(hosts: int) -> dict[str, str]:
+    """Return what lets Open MPI 5 and 4 open more than 128 ssh at once: in containers each stays open."""
+    names = ("PRTE_MCA_plm_ssh_num_concurrent", "OMPI_MCA_plm_rsh_num_concurrent")
+    return dict.fromkeys(names, str(hosts)) if hosts > 128 else {}
+
+
 def client_variable(host: ContainerHost, name: str) -> str:
     """Return how a variable for the container is called in the environment of the engine's client."""
     return f"{_APPTAINER}{name}" if host.name == "apptainer" else name
 
 
 def _oci(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
-    """Return what podman and docker have in common."""
+    """Return the options of podman and docker."""
+    is_root, is_docker = host.user[0] == 0, host.name == "docker"
     words = ["run", "--rm", "--pull", "never"]
     words += [f"--{space}=host" for space in ("network", "ipc", "pid", "uts")]
     words += ["--security-opt", "label=disable", "--user", f"{host.user[0]}:{host.user[1]}"]
-    words += ["--device", "/dev/infiniband"] if "infiniband" in host.devices else []
+    if not is_root and is_docker:
+        words += [word for group in host.groups for word in ("--group-add", str(group))]
+    elif not is_root:
+        words += ["--userns", "keep-id", "--group-add", "keep-groups"]
+    if "infiniband" in host.devices:
+        words += ["--device", "/dev/infiniband"]
+        # RDMA locks memory without a limit; podman without root cannot go beyond the host's.
+        words += ["--ulimit", "memlock=-1:-1"] if is_root or is_docker else []
     words += ["--device", "/dev/kfd", "--device", "/dev/dri"] if "amd" in host.devices else []
-    for one in seen:
-        mode = ",readonly" if one.read_only else ""
-        words += ["--mount", f"type=bind,source={one.source},target={one.target}{mode}"]
+    if "nvidia" in host.devices:
+        words += ["--gpus", "all"] if is_docker else ["--device", "nvidia.com/gpu=all"]
+    for source, target, mode in seen:
+        words += ["--mount", f"type=bind,source={source},target={target}{',readonly' if mode else ''}"]
     return tuple(words)
-
-
-_LOCKED = ("--ulimit", "memlock=-1:-1")
-"""RDMA locks memory without a limit."""
-
-
-def _podman(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
-    words = _oci(host, seen)
-    if host.user[0]:  # rootless: limits cannot be raised beyond the host's, groups are kept as they are
-        words += ("--userns", "keep-id", "--group-add", "keep-groups")
-    elif "infiniband" in host.devices:
-        words += _LOCKED
-    return words + (("--device", "nvidia.com/gpu=all") if "nvidia" in host.devices else ())
-
-
-def _docker(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
-    words = _oci(host, seen)
-    if host.user[0]:
-        words += tuple(word for group in host.groups for word in ("--group-add", str(group)))
-    words += _LOCKED if "infiniband" in host.devices else ()
-    return words + (("--gpus", "all") if "nvidia" in host.devices else ())
 
 
 def _apptainer(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
     # Namespaces, /dev and /tmp are the host's by default, and so are the user and HOME.
     words: tuple[str, ...] = ("exec", "--cleanenv")
-    for one in seen:
-        words += ("--bind", f"{one.source}:{one.target}{':ro' if one.read_only else ''}")
+    for source, target, mode in seen:
+        words += ("--bind", f"{source}:{target}{mode and ':ro'}")
     words += ("--nv",) if "nvidia" in host.devices else ()
     return words + (("--rocm",) if "amd" in host.devices else ())
 
@@ -131,15 +126,14 @@ def _apptainer(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
 def _enroot(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
     # Namespaces, /dev and the user are the host's; its hook for NVIDIA reads the variable.
     words: tuple[str, ...] = ("start",)
-    for one in seen:
-        mode = ":none:x-create=auto,bind,ro" if one.read_only else ""
-        words += ("--mount", f"{one.source}:{one.target}{mode}")
+    for source, target, mode in seen:
+        words += ("--mount", f"{source}:{target}{mode and ':none:x-create=auto,bind,ro'}")
     return words + (("--env", "NVIDIA_VISIBLE_DEVICES=all") if "nvidia" in host.devices else ())
 
 
 _OPTIONS: dict[str, Callable[[ContainerHost, Sequence[Mount]], tuple[str, ...]]] = {
-    "podman": _podman,
-    "docker": _docker,
+    "podman": _oci,
+    "docker": _oci,
     "apptainer": _apptainer,
     "enroot": _enroot,
 }

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ringleader.errors import Fault
+from ringleader.errors import Fault, ProbeError
 from ringleader.launch.host_probe.host_answer import Question
 from ringleader.launch.host_probe.remote_hosts import SshQuery, program, read_answer
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply
@@ -35,11 +35,9 @@ main() {
   for engine; do
     path=$(command -v "$engine") || continue
     case ${engine##*/} in
-      podman|docker) set -- image inspect --format "{{.Id}} {{.Architecture}}" "$image";;
-      enroot) [ -e "$image" ] && set -- version || set -- list;;
-      *) [ -e "$image" ] && set -- version || set -- inspect "$image";;
+      podman|docker) said=$("$path" image inspect --format "{{.Id}} {{.Architecture}}" "$image" 2>&1);;
+      *) said=$(stat -Lc %s "$image" || { [ "$engine" = enroot ] && "$path" list | grep -xF -- "$image"; });;
     esac
-    said=$("$path" "$@" 2>&1)
     say engine $? "$path" $said
   done
 }
@@ -71,34 +69,52 @@ class ContainerQuery:
 
     def ask(self, host: Host) -> dict[str, Any] | Fault:
         """Return the answer of a host's image, or why there is none."""
-        where = f"host {host.name}"
-        engine = self.engine(host, where)
-        if isinstance(engine, Fault):
-            return engine
-        python = self.job.interpreter("")
-        command = container_command(engine, self.job, (python, "-I", "-S", "-"), reads=True)
-        reply = self._reply(host, command, program(self.question))
-        answer = read_answer(reply.stdout)
-        if answer is None or "too_old" in answer:
-            return _silent(where, engine, self.job, python, reply, answer or {}, self.seconds)
-        return answer
+        try:
+            engine = self.engine(host)
+            python = self.job.interpreter("")
+            command = container_command(engine, self.job, (python, "-I", "-S", "-"), reads=True)
+            reply = self._reply(host, command, program(self.question))
+            answer = read_answer(reply.stdout)
+            if answer is None or "too_old" in answer:
+                raise self._unanswered(engine, python, reply, answer)
+            return answer
+        except ProbeError as error:
+            return replace(error.faults[0], where=f"host {host.name}")
+        except OSError as error:
+            return Fault(where=f"host {host.name}", what=f"it cannot be asked: {error.strerror or error}")
 
-    def engine(self, host: Host, where: str) -> ContainerHost | Fault:
-        """Return a host's engine that has the image, or why there is none."""
+    def engine(self, host: Host) -> ContainerHost:
+        """Return a host's engine that has the image. Raises ProbeError where there is none."""
         wanted = engines_for(self.job.container or "", self.job.container_engine)
         words = ("/bin/sh", "-s", "--", self.job.container or "", self.job.workdir, *wanted)
         reply = self._reply(host, words, SCRIPT.encode())
         if reply.exit_code == TIMED_OUT:
             what = f"{' or '.join(wanted)} did not answer within {self.seconds:g} s"
-            return Fault(where=where, what=what, hint="look whether its daemon hangs")
+            raise ProbeError(what, hint="look whether its daemon hangs")
         if reply.exit_code and self.ssh is not None and host in self.remote:
-            return explain(self.ssh.failure(host, reply))
-        found = engine_of(reply.stdout.decode(errors="replace"), self.job, where)
-        if isinstance(found, ContainerHost):
-            self.engines[host.name] = found
-            if host not in self.remote:
-                self.engines[""] = found
+            raise ProbeError(explain(self.ssh.failure(host, reply)))
+        found = engine_of(reply.stdout.decode(errors="replace"), self.job)
+        self.engines[host.name] = found
+        if host not in self.remote:
+            self.engines[""] = found
         return found
+
+    def _unanswered(
+        self, engine: ContainerHost, python: str, reply: Reply, answer: Mapping[str, Any] | None
+    ) -> ProbeError:
+        """Return why an image's Python gave no answer."""
+        image, hint = f"image {self.job.container}", "add it to the image, or name another: --python"
+        lines = [line.strip() for line in reply.stderr.splitlines() if line.strip()]
+        said = lines[-1][:300] if lines else f"exit code {reply.exit_code}"
+        if answer is not None:
+            return ProbeError(f"{image} has Python {answer['too_old']}, which is too old", hint=hint)
+        if reply.exit_code == TIMED_OUT:
+            what = f"{image} did not answer within {self.seconds:g} s, started by {engine.name}"
+            return ProbeError(what, hint="try again; --start-timeout allows more time")
+        if reply.exit_code in (126, 127):
+            return ProbeError(f"{image} has no {python}: {said}", hint=hint)
+        hint = "paths of --container-mount must exist on every host"
+        return ProbeError(f"{engine.name} cannot start {image}: {said}", hint=hint)
 
     def give_up(self) -> None:
         """End what the threads wait for."""
@@ -127,77 +143,46 @@ class ContainerQuery:
         return Reply(exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace"))
 
 
-def _silent(
-    where: str,
-    engine: ContainerHost,
-    job: Job,
-    python: str,
-    reply: Reply,
-    answer: Mapping[str, Any],
-    seconds: float,
-) -> Fault:
-    """Say why an image's Python gave no answer."""
-    image, hint = f"image {job.container}", "add it to the image, or name another: --python"
-    lines = [line.strip() for line in reply.stderr.splitlines() if line.strip()]
-    said = lines[-1][:300] if lines else f"exit code {reply.exit_code}"
-    if "too_old" in answer:
-        what = f"{image} has Python {answer['too_old']}, which is too old"
-        return Fault(where=where, what=what, hint=hint)
-    if reply.exit_code == TIMED_OUT:
-        what = f"{image} did not answer within {seconds:g} s, started by {engine.name}"
-        return Fault(where=where, what=what, hint="try again; --start-timeout allows more time")
-    if reply.exit_code in (126, 127):
-        return Fault(where=where, what=f"{image} has no {python}: {said}", hint=hint)
-    what = f"{engine.name} cannot start {image}: {said}"
-    return Fault(where=where, what=what, hint="paths of --container-mount must exist on every host")
-
-
-def engine_of(said: str, job: Job, where: str) -> ContainerHost | Fault:
-    """Read the answer of SCRIPT: the first engine that has the image, or why there is none."""
-    image = job.container or ""
+def engine_of(said: str, job: Job) -> ContainerHost:
+    """Read the answer of SCRIPT: the first engine that has the image. Raises ProbeError where none has it."""
     lines = [line.split() for line in said.splitlines() if line.startswith("ringleader-container ")]
     words = {line[1]: line[2:] for line in lines}
     tried = [line[2:] for line in lines if line[1] == "engine"]
     if "nowhere" in words:
         hint = "make it there with the script in it, use a shared file system, or name another: --workdir"
-        return Fault(where=where, what=f"the working directory {job.workdir} does not exist", hint=hint)
+        raise ProbeError(f"the working directory {job.workdir} does not exist", hint=hint)
     if not tried:
-        names = " or ".join(engines_for(image, job.container_engine))
+        names = " or ".join(engines_for(job.container or "", job.container_engine))
         hint = f"install {names}, or name another engine: --container-engine"
-        return Fault(where=where, what=f"there is no {names} on PATH", hint=hint)
+        raise ProbeError(f"there is no {names} on PATH", hint=hint)
     status, path, *rest = next((one for one in tried if one[0] == "0"), tried[0])
-    name, answer = path.rpartition("/")[2], " ".join(rest)
+    name = path.rpartition("/")[2]
     if status != "0":
-        return _no_image(where, name, image, answer)
+        raise _no_image(name, job.container or "", " ".join(rest)[:300])
     image_id, architecture = (*rest, "", "")[:2]
     machine = MACHINES.get(words["machine"][0], words["machine"][0])
-    if architecture and architecture != machine:
-        what = f"image {image} is for {architecture}, this machine is {machine}"
-        return Fault(where=where, what=what, hint=f"build or pull the image for {machine}")
+    if architecture not in ("", machine):
+        what = f"image {job.container} is for {architecture}, this machine is {machine}"
+        raise ProbeError(what, hint=f"build or pull the image for {machine}")
     devices = frozenset(line[2] for line in lines if line[1] == "device")
     if name == "podman" and "nvidia" in devices and "cdi" not in devices:
-        hint = "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"
-        return Fault(
-            where=where, what="podman cannot give its GPUs to containers: no CDI specification", hint=hint
-        )
-    user, group, *groups = (int(word) for word in words["user"])
+        what = "podman cannot give its GPUs to containers: no CDI specification"
+        raise ProbeError(what, hint="nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml")
+    user, group, *groups = map(int, words["user"])
     return ContainerHost(
         engine=path, user=(user, group), groups=tuple(groups), devices=devices, image_id=image_id
     )
 
 
-def _no_image(where: str, engine: str, image: str, said: str) -> Fault:
+def _no_image(engine: str, image: str, said: str) -> ProbeError:
     if _UNKNOWN.search(said):
-        get = f"{engine} pull {image}, or build it there"
-        return Fault(
-            where=where,
-            what=f"{engine} has no image {image}",
-            hint=get if engine in ("podman", "docker") else "copy it there, or check the path",
-        )
+        is_stored = engine in ("podman", "docker")
+        hint = f"{engine} pull {image}, or build it there" if is_stored else "copy it to the same path"
+        return ProbeError(f"{engine} has no image {image}", hint=hint)
     if re.search(r"permission denied|password", said, re.IGNORECASE):
         hint = "let this user start containers without a password: group docker, or podman without root"
-        return Fault(where=where, what=f"{engine} does not let us in: {said[:300]}", hint=hint)
-    return Fault(where=where, what=f"{engine} does not work: {said[:300]}", hint=f"try there: {engine} info")
+        return ProbeError(f"{engine} does not let us in: {said}", hint=hint)
+    return ProbeError(f"{engine} does not work: {said}", hint=f"try there: {engine} info")
 
 
 # --- all hosts --------------------------------------------------------------------------------------------
@@ -214,36 +199,23 @@ def image_faults(
     query: ContainerQuery, answers: Mapping[Host, Mapping[str, Any]], identity: str
 ) -> list[Fault]:
     """Return what is wrong with images besides what is wrong with hosts. ``identity``: this machine's."""
-    found, job, first = list[Fault](), query.job, next(iter(answers), None)
+    found, image, first = list[Fault](), query.job.container, next(iter(answers), Host(name=""))
     for host, answer in answers.items():
-        assert first is not None
-        faults = _lacks(job, answer.get("image"), answers[first].get("image"))
+        has: Mapping[str, Any] = answer.get("image", {"mpi": {"mpirun": ""}})  # no Ringleader: not asked
+        hint = f"add it to the image: {answer['python'][0]} -m pip install"
+        faults = [(f"image {image} has no {name}", f"{hint} {name}") for name in has.get("missing", ())]
+        if "mpirun" not in has["mpi"]:
+            said = has["mpi"].get("what") or "its Ringleader did not answer"
+            faults.append((f"image {image} has no MPI that can be used: {said}", has["mpi"].get("hint", "")))
         ours, theirs = query.engines[first.name], query.engines[host.name]
         if ours.name == theirs.name and ours.image_id != theirs.image_id:
-            what = f"{job.container} is another image there ({_short(theirs)}) than on {first.name}"
-            faults.append((f"{what} ({_short(ours)})", "copy or pull the same image to every host"))
+            what = f"{image} is another image there ({_short(theirs)}) than on {first.name} ({_short(ours)})"
+            faults.append((what, "copy or pull the same image to every host"))
         if host not in query.remote and answer["identity"] != identity:
             what = f"{theirs.name} does not share this machine's network and names with containers"
             faults.append((what, "use an engine of this machine (DOCKER_HOST), and not docker without root"))
         found += [Fault(where=f"host {host.name}", what=what, hint=hint) for what, hint in faults]
     return found
-
-
-def _lacks(job: Job, has: Mapping[str, Any] | None, first: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what an image lacks that has a Ringleader, and what to do about it."""
-    if has is None:
-        return []
-    mpi = has["mpi"]
-    faults = [
-        (f"image {job.container} has no {module}", f"add it to the image: python3 -m pip install {module}")
-        for module in has.get("missing", ())
-    ]
-    if "mpirun" not in mpi:
-        said = mpi.get("what") or "its Ringleader did not answer"
-        faults.append((f"image {job.container} has no MPI that can be used: {said}", mpi.get("hint", "")))
-    elif first is not None and mpi != first["mpi"]:
-        faults.append((f"its image has another MPI ({mpi['version']})", "copy the same image to every host"))
-    return faults
 
 
 def _short(host: ContainerHost) -> str:

@@ -34,17 +34,6 @@ AGENT = Path(host_facts_script.__file__).with_name("rank_agent.py")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Images:
-    """What was learned of the images of a job with ``--container``."""
-
-    engines: Mapping[str, ContainerHost]
-    """Host → its engine; this machine, whether it takes ranks or not, is ``""``."""
-    mpi: Mpi
-    path: str
-    """PATH in the image."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Probe:
     """What was learned, and the open connections it was learned over."""
 
@@ -52,8 +41,12 @@ class Probe:
     """All that each host said, in the user's order; one, this machine, where no hosts were given."""
     ssh: SshConnections | None
     """Connections to the remote hosts, for the launch to use and then to close; ``None``: none is remote."""
-    images: Images | None = None
-    """What hosts have to start containers; ``None``: the job has none."""
+    engines: Mapping[str, ContainerHost] | None = None
+    """Host → what starts containers there; this machine, with ranks or without, is ``""``."""
+    mpi: Mpi | None = None
+    """The image's."""
+    path: str = ""
+    """PATH in the image."""
 
 
 def probe(
@@ -110,7 +103,7 @@ def probe(
         with ThreadPoolExecutor(max_workers=1) as pool:
             takes_ranks = len(remote) < len(job.hosts)
             here_too = pool.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
-            answers, silent = ask_all(query, remote, progress, stop=stop)
+            answers, silent = ask_all(query.ask, remote, progress, give_up=query.give_up, stop=stop)
             ours = here_too.result()
         elsewhere = {host: answer["platform"] for host, answer in answers.items() if "platform" in answer}
         faults = [*silent, *platform_faults({f"host {host.name}": name for host, name in elsewhere.items()})]
@@ -155,19 +148,20 @@ def _probe_images(
             environ=environ,
         )
         faults = []
-        if len(remote) == len(hosts) and isinstance(
-            found := query.engine(Host(name="localhost"), "this machine"), Fault
-        ):
-            faults.append(found)
-        answers, silent = ask_all(query, hosts, progress, stop=stop)
+        if len(remote) == len(hosts):  # mpirun is in a container, too
+            try:
+                query.engine(Host(name="localhost"))
+            except ProbeError as error:
+                faults.append(replace(error.faults[0], where="this machine"))
+        answers, silent = ask_all(query.ask, hosts, progress, give_up=query.give_up, stop=stop)
         faults += [*silent, *container_probe.image_faults(query, answers, ours["identity"])]
         first = next(iter(answers.values()), None)
         if first is not None:
             ours["python"] = first["python"]  # an image need not have the launcher's
         probed = _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
         assert first is not None
-        images = Images(engines=query.engines, mpi=container_probe.mpi_of(first), path=first["image"]["path"])
-        return replace(probed, images=images)
+        mpi, path = container_probe.mpi_of(first), first["image"]["path"]
+        return replace(probed, engines=query.engines, mpi=mpi, path=path)
     except BaseException:
         if ssh is not None:
             ssh.close()

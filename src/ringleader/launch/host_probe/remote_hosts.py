@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, sysfs, usable_cores
 from ringleader.errors import Fault
@@ -151,28 +151,23 @@ def dropped(stderr: str) -> bool:
     return bool(re.search(r"_exchange_identification: .*([Cc]losed|reset)", stderr))
 
 
-class Query(Protocol):
-    """How hosts are asked."""
-
-    def ask(self, host: Host) -> dict[str, Any] | Fault:
-        """Return a host's answer, or why there is none."""
-
-    def give_up(self) -> None:
-        """End everything that ``ask`` waits for."""
-
-
 def ask_all(
-    query: Query, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
+    ask: Callable[[Host], dict[str, Any] | Fault],
+    hosts: Sequence[Host],
+    progress: Callable[[str], None],
+    *,
+    give_up: Callable[[], None],
+    stop: int | None = None,
 ) -> tuple[dict[Host, dict[str, Any]], list[Fault]]:
     """Ask every host, AT_ONCE at a time; return the answers and the faults of those that gave none.
 
-    ``stop``: a descriptor; once something can be read from it, everything is given up and
-    KeyboardInterrupt raised (nothing is read).
+    ``give_up`` ends what ``ask`` waits for. ``stop``: a descriptor; once something can be read from it,
+    everything is given up and KeyboardInterrupt raised (nothing is read).
     """
     answers: dict[Host, dict[str, Any]] = {}
     faults: dict[Host, Fault] = {}
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts)), thread_name_prefix="ask") as pool:
-        asked = {pool.submit(query.ask, host): host for host in hosts}
+        asked = {pool.submit(ask, host): host for host in hosts}
         waiting, told = set(asked), ""
         try:
             while waiting:
@@ -190,7 +185,7 @@ def ask_all(
                     else:
                         answers[asked[future]] = result
         except BaseException:
-            query.give_up()
+            give_up()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return answers, [faults[host] for host in hosts if host in faults]

@@ -46,31 +46,24 @@ class SshRelay:
                 self._asking[taken.fileno()] = taken
             return
         try:
-            asked = unix_messages.receive(self._asking[fd])
+            message, streams = unix_messages.receive(self._asking[fd]) or ({}, [])
         except BlockingIOError:
             return
         except (OSError, ValueError):
-            asked = None
-        if asked is None:
-            self._asking.pop(fd).close()
-            process_tree.send([pid for pid, theirs in self._running.items() if theirs == fd], signal.SIGTERM)
-            self._running = {pid: theirs for pid, theirs in self._running.items() if theirs != fd}
-        else:
-            self._start(fd, *asked)
-
-    def _start(self, fd: int, message: Mapping[str, Any], streams: Sequence[int]) -> None:
-        argv, pid = command(self._ssh, self._hosts, message["words"]), 0
+            message, streams = {}, []
+        argv = command(self._ssh, self._hosts, message.get("words", ()))
         if argv and len(streams) == 3:
             ours = os.getpid()
             pid = os.fork()
             if pid == 0:
                 self._become(argv, streams, ours)
+            self._running[pid] = fd
+        else:  # it is gone, or asks for what it may not have
+            self._asking.pop(fd).close()
+            process_tree.send([pid for pid, theirs in self._running.items() if theirs == fd], signal.SIGTERM)
+            self._running = {pid: theirs for pid, theirs in self._running.items() if theirs != fd}
         for stream in streams:
             os.close(stream)
-        if pid:
-            self._running[pid] = fd
-        else:
-            self._answer(fd, NOT_STARTED)
 
     def _become(self, argv: Sequence[str], streams: Sequence[int], parent: int) -> None:
         """Turn the forked copy of us into ssh; never returns."""
@@ -90,11 +83,9 @@ class SshRelay:
         """Report the exit codes of those that have ended, by their wait statuses."""
         for pid in self._running.keys() & statuses.keys():
             code = os.waitstatus_to_exitcode(statuses[pid])
-            self._answer(self._running.pop(pid), code if code >= 0 else NOT_STARTED)
-
-    def _answer(self, fd: int, code: int) -> None:
-        with suppress(OSError):
-            unix_messages.send(self._asking[fd], {"exit_code": code})
+            with suppress(OSError):
+                answer = {"exit_code": code if code >= 0 else NOT_STARTED}
+                unix_messages.send(self._asking[self._running.pop(pid)], answer)
 
 
 def command(ssh: Sequence[str], hosts: Mapping[str, str], words: Sequence[str]) -> tuple[str, ...]:
