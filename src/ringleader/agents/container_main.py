@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _start_time(pid: str) -> str:
-    """Return when a process started, by which it is told from another that gets its number; empty: gone."""
+    """Return when a process started, which another one with its number has not; empty: it is gone."""
     with (
         suppress(OSError),
         open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file,  # noqa: PTH123
