@@ -32,7 +32,7 @@ def one_rank_each(job: Job, *, seconds: float) -> Job:
     log = () if job.kernel_log is None else (job.kernel_log,)
     return dataclasses.replace(
         job,
-        command=(job.python or sys.executable, "-P", "-m", PROGRAM, f"{reading:g}", *log),
+        command=(job.interpreter(sys.executable), "-P", "-m", PROGRAM, f"{reading:g}", *log),
         transport_settings=False,
         np=None,
         hosts=tuple(Host(name=host.name, slots=1) for host in job.hosts),

@@ -232,6 +232,7 @@ class _Starts:
                 directory=prepared.directory,
                 key=prepared.key,
                 grace=job.grace,
+                container=None if prepared.container is None else prepared.container.order,
             )
             # mpirun and the agents start meanwhile.
             from ringleader.launch.supervision.mpirun_session import Supervisor

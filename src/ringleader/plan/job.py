@@ -24,6 +24,7 @@ from ringleader.option_fields import (
     many,
     option,
 )
+from ringleader.plan.containers import ENGINES, IMAGE_PYTHON, container_faults
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only elastic jobs pay for it
@@ -191,6 +192,27 @@ class Job:
     python: str | None = option(
         "Python that has Ringleader on every host. [default: the path of this one]",
         metavar="PATH",
+        of="hosts",
+    )
+    container: str | None = option(
+        "Run the ranks in containers of IMAGE, with the Python, Ringleader and MPI that are in it; hosts "
+        "need podman, docker, Apptainer or enroot, and nothing else.",
+        metavar="IMAGE",
+        of="hosts",
+    )
+    """An image that every host has, or the path of its file; ``None``: ranks run without containers."""
+    container_engine: str | None = option(
+        "Program that starts the containers. [default: podman or docker, whichever has the image; for .sif "
+        "apptainer, for .sqsh enroot]",
+        choices=ENGINES,
+        metavar="|".join(ENGINES),
+        of="hosts",
+    )
+    container_mounts: tuple[str, ...] = many(
+        "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory; "
+        "may be given again.",
+        "--container-mount",
+        metavar="SRC:DST[:ro]",
         of="hosts",
     )
     start_timeout: float = option(
@@ -416,6 +438,10 @@ class Job:
     faults: tuple[Fault, ...] = field(default=(), repr=False)
     """Faults that were found while the request was being read; ``check`` reports them with its own."""
 
+    def interpreter(self, ours: str) -> str:
+        """Return the Python of programs of ours that ranks run; ``ours``: that of the launcher."""
+        return self.python or (ours if self.container is None else IMAGE_PYTHON)
+
     @property
     def patience(self) -> float:
         """How many times longer than usual hosts may take to answer: as ``start_timeout`` to its default."""
@@ -441,6 +467,10 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             hint = "a host takes at least 1 rank; leave the host out to give it none"
             wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
+    found += container_faults(job.container, job.container_engine, job.container_mounts, job.workdir)
+    if job.container is not None and (job.warm or job.elastic is not None):
+        what = "cannot be used with elastic jobs and --warm, whose ranks are forked on the hosts themselves"
+        wrong("--container", what, "leave one of them out")
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
         wrong("--warm", what, "leave it out")

@@ -23,12 +23,14 @@ def dry_run_text(
     ranks: Sequence[RankEnvironment],
     settings: Sequence[str] = (),
     check: Sequence[str] = (),
+    containers: Mapping[str, str] | None = None,
 ) -> str:
     """Return the whole text.
 
     ``command`` starts the rank agents, with ``environment`` besides our variables and without those in
     ``unset``. ``ranks``: the environment of each. ``settings``: lines on the transports of each host.
     ``check``: lines on what is checked before the start.
+    ``containers``: what runs the MPI's daemon in a container of another host, by its name.
 
     The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
     """
@@ -42,6 +44,10 @@ def dry_run_text(
         (
             "mpirun: its environment besides ours, then its argv",
             [*_lines(unset, dict(sorted(environment.items()))), shlex.join(command.argv)],
+        ),
+        (
+            "containers of other hosts: what ssh runs there, followed by the command of the MPI's daemon",
+            [f"{name}: {words}" for name, words in (containers or {}).items()],
         ),
         ("transports: variables that fit each host, and why", list(settings)),
         ("every rank: command", [f"cd {shlex.quote(job.workdir)}", shlex.join(job.command)]),

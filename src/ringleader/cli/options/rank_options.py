@@ -14,6 +14,7 @@ from ringleader.cli.options.host_options import Chosen
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.errors import Fault, collected
 from ringleader.option_fields import WrongValueError, flag, many, option, parts
+from ringleader.plan.containers import is_file
 from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import RESERVED
@@ -187,6 +188,7 @@ def make_job(
 
         with collected(faults.found):
             require = parse_requirement(require).words
+    image, engine = asked.container, asked.container_engine
     return replace(
         asked,
         np=np,
@@ -194,6 +196,7 @@ def make_job(
         ssh=chosen.ssh,
         env=tuple(variables.items()),
         require=require,
+        container=_absolute(current_dir, image) if image and is_file(image, engine) else image,
         workdir=_absolute(current_dir, asked.workdir) if asked.workdir else current_dir,
         faults=tuple(faults.found),
     )

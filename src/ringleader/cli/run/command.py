@@ -312,7 +312,7 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         print(f"ringleader: {allocation_text(chosen.allocation)}", file=sys.stderr)
     elif options.job.np is None and chosen.np is None and (text := bare_hosts_text(where)):
         print(f"ringleader: {text}", file=sys.stderr)
-    if where.on != "slurm" and is_here(job):
+    if where.on != "slurm" and job.container is None and is_here(job):
         check_program(job, environ)
     return job
 

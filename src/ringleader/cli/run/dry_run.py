@@ -44,7 +44,7 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         with signals.caught() as caught:
             prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
             prepared.close()
-        ours, environment = prepared.environ, prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
+        ours, environment = environ, prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
     return dry_run_text(
         job=prepared.job,
         plan=prepared.plan,
@@ -55,6 +55,9 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         ranks=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
         check=gate_lines(job),
+        containers={}
+        if job.elastic is not None or prepared.container is None
+        else prepared.container.order["hosts"],
     )
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import RefusedError
 from ringleader.launch.mpirun import mpirun_supervisor
@@ -93,8 +93,12 @@ class MpirunProcess:
         directory: str,
         key: str,
         grace: float,
+        container: Mapping[str, Any] | None = None,
     ) -> None:
-        """Have the supervisor start mpirun. ``grace``: what ranks are given to end, in seconds."""
+        """Have the supervisor start mpirun. ``grace``: what ranks are given to end, in seconds.
+
+        ``container``: that mpirun is in, see ``ContainedLaunch.order``.
+        """
         order = {
             "argv": argv,
             "env": dict(environment),
@@ -102,6 +106,7 @@ class MpirunProcess:
             "directory": directory,
             "key": key,
             "grace": grace,
+            "container": container,
             "parent": os.getpid(),
             "status": self._status_there,
         }
