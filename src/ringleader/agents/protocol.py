@@ -31,7 +31,9 @@ TAG = 16
 """Bytes after each frame: a BLAKE2b of its number and itself, keyed by connection and direction."""
 
 
-LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
+LONG_MESSAGE = 16 * 1024
+"""Bytes from which a message is compressed: a generation's names all its ranks, and goes to all hosts."""
+LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 16 * 1024
 _ALL_WINDOWS = 64 * LARGEST_WINDOW
 
 
@@ -70,7 +72,12 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 def message(**words: Any) -> bytes:
     """Return the bytes of one JSON message."""
-    return frame(MESSAGE, json.dumps(words).encode())
+    data = json.dumps(words).encode()
+    if len(data) >= LONG_MESSAGE:
+        import zlib  # few agents need it
+
+        data = zlib.compress(data, 1)
+    return frame(MESSAGE, data)
 
 
 def window(ranks: int) -> int:
@@ -127,12 +134,28 @@ class Decoder:
 def read_message(payload: bytes) -> dict[str, Any]:
     """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
     try:
-        words = json.loads(payload.decode())  # of bytes it would take UTF-16, too
+        words = json.loads(_unpacked(payload).decode())  # of bytes it would take UTF-16, too
     except (ValueError, RecursionError) as error:
         raise ProtocolError("a message that is not JSON") from error
     if not isinstance(words, dict):
         raise ProtocolError("a message that is not an object")
     return words
+
+
+def _unpacked(payload: bytes) -> bytes:
+    """Return the JSON of a message; raises ProtocolError for one that is longer than a frame may be."""
+    if payload[:1] != b"x":  # with which what zlib compresses begins, and no JSON does
+        return payload
+    import zlib
+
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(payload, LARGEST)
+    except zlib.error as error:
+        raise ProtocolError("a message that is neither JSON nor compressed") from error
+    if inflater.unconsumed_tail:
+        raise ProtocolError("a message that is too long")
+    return data
 
 
 def proof(token: str, role: str, challenge: bytes) -> bytes:

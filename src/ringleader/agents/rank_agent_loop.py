@@ -98,7 +98,12 @@ def serve_rank(
     if parents[1]:
         directory.make_backing()
     process = RankProcess(
-        launcher=launcher, rank=rank, directory=directory, environ=environ, preloaded=preloaded
+        launcher=launcher,
+        rank=rank,
+        directory=directory,
+        environ=environ,
+        root=parents[1] or parents[0],
+        preloaded=preloaded,
     )
     launcher.say(
         do="hello",
@@ -186,6 +191,8 @@ class InnerAgent:
                 self.process.send_stacks(now)
             if self.process.evidence.sample_at is not None and now >= self.process.evidence.sample_at:
                 self.process.evidence.sample(self.launcher)
+            if self.process.evidence.look_at is not None and now >= self.process.evidence.look_at:
+                self.process.evidence.look()
             self._advance(now)
 
     def _wait(self) -> None:
@@ -219,7 +226,8 @@ class InnerAgent:
         """Milliseconds until the next time at which something must happen."""
         process = self.process
         deadlines = (self.stop_at, process.kill_at, process.inspect_at, process.stacks_at)
-        times = [when for when in (*deadlines, process.evidence.sample_at) if when is not None]
+        of_evidence = (process.evidence.sample_at, process.evidence.look_at)
+        times = [when for when in (*deadlines, *of_evidence) if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None

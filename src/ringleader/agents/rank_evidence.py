@@ -42,8 +42,6 @@ _TELLING = {
 }
 """What a line must have one of."""
 _VERBS = "/dev/infiniband/uverbs"
-_SOCKETS = ("libtorch_cpu.so", "libtensorflow_framework.so", "libjax_common.so", "xla_extension.so")
-"""Files of frameworks that exchange by TCP where they have nothing better."""
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 """Lines of UCX that it would have printed, had its log not been asked for."""
@@ -52,15 +50,18 @@ _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 class RankEvidence:
     """From just before the rank's start to just after its end."""
 
-    def __init__(self, control: str = "") -> None:
-        """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port."""
+    def __init__(self, control: str = "", root: int = 0) -> None:
+        """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port.
+
+        ``root``: the process that all ranks of this host are below.
+        """
+        self._root = root
         ports = [entry.rpartition(":")[2] for entry in control.split(",")]
         self._control = frozenset(int(port) for port in ports if port.isdigit())
         self._counters: dict[str, Any] | None = None
         self._connections: Connections | None = None
         self._verbs: set[str] = set()
         self._by_memory: set[str] = set()
-        self._by_sockets = False
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
@@ -74,7 +75,13 @@ class RankEvidence:
         from ringleader.agents import traffic_counters  # noqa: F401
         from ringleader.agents.connection_counters import Connections
 
-        self._connections = self._connections or Connections(self._control)
+        if self._connections is None:
+            self._connections = Connections(self._control, self._processes(process_tree.parents(), 0))
+
+    def _processes(self, table: dict[int, int], rank: int) -> list[int]:
+        """Return the job's processes on this host. ``rank``: one whose parent may be their fork server."""
+        roots = {self._root, table.get(rank, self._root)}
+        return list({pid for root in roots for pid in (root, *process_tree.below(root, table))})
 
     @property
     def fd(self) -> int:
@@ -86,16 +93,26 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.collect()
 
-    def inspect(self, paths: set[str]) -> None:
-        """Note which RDMA devices, GPUs and MPI the rank has mapped, and what connections move."""
-        if self._connections is not None and self._connections.fd >= 0:
+    @property
+    def look_at(self) -> float | None:
+        """When living connections are due to be looked at (``time.monotonic``); ``None``: never."""
+        return None if self._connections is None else self._connections.look_at
+
+    def look(self) -> None:
+        """See which connections the job's processes have."""
+        if self._connections is not None:
             self._connections.look()
+
+    def inspect(self, paths: set[str], table: dict[int, int], rank: int) -> None:
+        """Note which RDMA devices, GPUs and MPI the rank has mapped, and what connections move.
+
+        ``table``: parents of all processes. ``rank``: its process.
+        """
+        if self._connections is not None and self._connections.fd >= 0:
+            self._connections.look(processes=self._processes(table, rank))
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
         mapped = process_tree.mpi_libraries(paths) | {path for path in paths if path.startswith(_GPUS)}
         self._by_memory |= {path.rpartition("/")[2] for path in mapped}
-        self._by_sockets = self._by_sockets or any(
-            path.rpartition("/")[2].startswith(_SOCKETS) for path in paths
-        )
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
@@ -159,8 +176,6 @@ class RankEvidence:
                 found["verbs"] = [name for name in map(sysfs.text, devices) if name]
             if self._by_memory:
                 found["by_memory"] = sorted(self._by_memory)[:MOST_FILES]
-            if self._by_sockets:
-                found["by_sockets"] = True
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

@@ -44,11 +44,13 @@ class RankProcess:
         rank: int,
         directory: JobDirectory,
         environ: Mapping[str, str],
+        root: int = 0,
         preloaded: bool = False,
     ) -> None:
         """Nothing is started yet; ports are taken, so that the launcher can tell those of rank 0 to all.
 
-        ``preloaded``: this process has imported what the rank needs, which may be forked from it.
+        ``root``: the process that all ranks of this host are below. ``preloaded``: this process has imported
+        what the rank needs, which may be forked from it.
         """
         self.launcher = launcher
         self.preloaded = preloaded
@@ -56,7 +58,7 @@ class RankProcess:
         self.directory = directory
         self.environ = dict(environ)
         self.files = RankFiles(directory.path, rank)
-        self.evidence = RankEvidence(environ.get("RINGLEADER_CONTROL", ""))
+        self.evidence = RankEvidence(environ.get("RINGLEADER_CONTROL", ""), root)
         self.port = any_port()
         self.jax_port = jax_port()
         self.pid = 0
@@ -213,10 +215,11 @@ class RankProcess:
     def inspect(self) -> None:
         """See which MPI library and which shared memory files the rank has mapped; ever less often."""
         paths: set[str] = set()
-        for pid in process_tree.below(os.getpid()):
+        table = process_tree.parents()
+        for pid in process_tree.below(os.getpid(), table):
             paths |= process_tree.mapped_files(pid)
         self.directory.remember(process_tree.segments(paths))
-        self.evidence.inspect(paths)
+        self.evidence.inspect(paths, table, self.pid)
         for library in sorted(process_tree.mpi_libraries(paths) - self.libraries):
             self.libraries.add(library)
             self.launcher.say(do="library", path=library)

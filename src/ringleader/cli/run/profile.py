@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import RingleaderError
+
+if TYPE_CHECKING:
+    from ringleader.measurements.trace_split import Split
 
 LARGEST = 64 << 20
 """Compressed bytes of all traces up to which they are read before the job's end is reported."""
@@ -21,6 +24,8 @@ class Profile:
         self._wanted, self._directory, self._tell = wanted, directory, tell
         self._states: dict[int, dict[str, Any]] = {}
         self._is_warned = False
+        self.split: Split | None = None
+        """Where the steps went, once ``finish`` has read that."""
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
         """Take a rank's report."""
@@ -59,6 +64,7 @@ class Profile:
             elif not reasons:
                 self._tell(f"--profile {self._wanted}: nothing was recorded: no rank ran to completion")
             return shown
+        self.split = found
         for fault in faults:
             self._tell(str(fault))
         self._tell(f"{where}\n\n{analyze.as_text(found)}")

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
 from typing import Any
@@ -25,6 +27,8 @@ from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.plan.rank_placement import HostFacts
 
+AT_ONCE = 64
+"""Hosts that are probed, or whose agents are started, at a time: each takes a process, files and memory."""
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
@@ -50,6 +54,37 @@ def ended_after(lost_after: float) -> float:
     ``lost_after``: after how many the launcher gives a host up and continues without it.
     """
     return min(LOST_FACTOR * lost_after, lost_after + LOST_MARGIN)
+
+
+class HostThreads:
+    """What waits for hosts, in up to `AT_ONCE` threads, which end when nothing is left to do."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock, self._count = threading.Lock(), 0
+
+    @property
+    def waiting(self) -> int:
+        """Calls that no thread has taken yet."""
+        return self._calls.qsize()
+
+    def call(self, act: Callable[..., None], *arguments: Any) -> None:
+        """Have ``act`` called; whoever waits for what follows from it has a deadline."""
+        with self._lock:
+            self._calls.put(partial(act, *arguments))
+            if self._count < AT_ONCE:
+                self._count += 1
+                threading.Thread(target=self._serve, name="host", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if self._calls.empty():
+                    self._count -= 1
+                    return
+                act = self._calls.get()
+            with suppress(Exception):
+                act()
 
 
 class HostAgents:
@@ -87,6 +122,7 @@ class HostAgents:
         }
         """What every agent that is started from now on reads from its standard input."""
         self.ssh = ssh
+        self.threads = HostThreads()
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
         self._pids: dict[str, int] = {}
@@ -103,9 +139,8 @@ class HostAgents:
         ``number``: among the agents of its machine, where several names of it are separate hosts.
         """
         name = host.host.name
-        self._starting[name] = time.monotonic() + seconds
-        args = (host, number, seconds)
-        threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
+        self._starting[name] = time.monotonic() + seconds * (1 + self.threads.waiting // AT_ONCE)
+        self.threads.call(self._start, host, number, seconds)
 
     def _start(self, host: HostFacts, number: int, seconds: float) -> None:
         """Start it and wait until it has detached itself."""
@@ -199,8 +234,9 @@ class HostAgents:
 
     def tell_all(self, **words: Any) -> None:
         """Send a message to every agent."""
-        for host in self._connections:
-            self.tell(host, **words)
+        message = protocol.message(**words)
+        for connection in self._connections.values():
+            self._server.send(connection, message)
 
     def bye(self, host: str, *, unfinished: bool = False) -> None:
         """Let a host's agent go: it ends what is left of the job there, then itself.

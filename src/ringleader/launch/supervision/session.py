@@ -44,6 +44,8 @@ FLUSH_SECONDS = 1.0
 """For words to the agents to leave this process before it stops."""
 SAME_SECONDS = 2.0
 """After a SIGTERM: for the same one to come by another way."""
+COUNT_SECONDS = 1.0
+"""From one count of the ranks that run to the next: each of them reports its steps."""
 MOST_LIVES = 1000
 """Reports of traffic that are kept of a rank: one for each life of its engine."""
 Rank = TypeVar("Rank", bound=RankState)
@@ -72,8 +74,8 @@ class Channels:
 class Session(Generic[Rank]):
     """Serves everybody of one job until all is over."""
 
-    def __init__(self, job: Job, channels: Channels, size: int) -> None:
-        """``size``: ranks that share what may be on its way of output."""
+    def __init__(self, job: Job, channels: Channels) -> None:
+        """Nobody has connected yet."""
         self.job, self.channels = job, channels
         self.listener, self.server, self.files = channels.listener, channels.server, channels.files
         self.ranks: dict[int, Rank] = {}
@@ -86,13 +88,15 @@ class Session(Generic[Rank]):
         self.started_at: float | None = None
         """When all ranks were ordered to start, where that is one moment."""
         self.stdin = StdinForwarding(channels.selector, self.server, channels.stdin)
-        self.flow = OutputFlow(self.listener, self.files, size, self.tell)
+        self.flow = OutputFlow(self.listener, self.files, self.tell)
         self.alarms: dict[str, float] = {}
         """When something is due, by the session's clock: ``is_due`` says so, once."""
         self.hang: Verdict | None = None
         """What was said last of ranks that wait for each other."""
         self.stragglers: Stragglers | None = None
         """Those that report how they spend a step."""
+        self._count, self._counted_at = 0, float("-inf")
+        """Ranks that ran when they were counted last."""
         self._asked_at = float("-inf")
         """When SIGTERM asked the job to end."""
         self._stops_after_stacks = False
@@ -195,6 +199,7 @@ class Session(Generic[Rank]):
     def start_rank(self, state: Rank, message: dict[str, Any]) -> None:
         """Have an agent start its rank, with the call that it makes."""
         payload = self.channels.payload or b""
+        state.window = message.get("window", state.window)
         for start in range(0, len(payload), protocol.PIECE):
             self._send(state, protocol.frame(protocol.BLOB, payload[start : start + protocol.PIECE]))
         self.tell(state, do="start", **message)
@@ -388,10 +393,15 @@ class Session(Generic[Rank]):
             from ringleader.launch.stragglers import Stragglers
 
             self.stragglers = Stragglers()
-        names = {state.rank: state.name for state in self.running()}
-        for found in self.stragglers.add(state.rank, report, self.clock(), len(names)):
-            self.listener.warning(found.text(names[found.rank]))
-            self.note("slow_rank", names[found.rank], found.text(names[found.rank]))
+        now = self.clock()
+        if now > self._counted_at + COUNT_SECONDS:
+            self._count, self._counted_at = len(self.running()), now
+        if slow := self.stragglers.add(state.rank, report, now, self._count):
+            names = {state.rank: state.name for state in self.running()}
+            for found in slow:
+                name = names.get(found.rank, f"rank {found.rank}")
+                self.listener.warning(found.text(name))
+                self.note("slow_rank", name, found.text(name))
 
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ringleader.report.trace_events import (
+from ringleader.measurements.trace_events import (
     SYNCHRONIZING,
     Collective,
     Intervals,
@@ -135,71 +135,137 @@ def split(traces: Sequence[Trace]) -> Split:
     traces, steps = _of_common_steps(traces, notes)
     keyed = [_keys(trace) for trace in traces]
     clocks, waits, last = _arrivals(traces, keyed, notes)
-    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
-    caused, ranks = defaultdict[int, float](float), []
-    for place, trace in enumerate(traces):
+    busy = [_Busy.of(trace) for trace in traces]
+    exchanges = [
+        [*_exchanges(trace, keyed[place], busy[place], place, waits)] for place, trace in enumerate(traces)
+    ]
+    caused = defaultdict[int, float](float)
+    for place, of_rank in enumerate(exchanges):
+        for one in of_rank:
+            caused[last.get(one.key, place)] += one.waited
+    ranks = [
+        replace(
+            _of_rank(trace, busy[place], exchanges[place]),
+            waiting=sum(one.waited for one in exchanges[place]) if last or not trace.collectives else None,
+            clock=clocks.get(place),
+            was_last=sum(one == place for one in last.values()),
+            caused=caused[place],
+        )
+        for place, trace in enumerate(traces)
+    ]
+    collectives = _of_kinds((one for of_rank in exchanges for one in of_rank), knows_last=bool(last))
+    return Split(
+        on_gpu=any(trace.on_gpu for trace in traces),
+        steps=steps,
+        ranks=tuple(ranks),
+        collectives=tuple(sorted(collectives, key=lambda one: -one.exposed - (one.waiting or 0.0))),
+        matched=len(last),
+        notes=tuple(notes),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Busy:
+    """What a rank did in the time that is divided."""
+
+    computed: Intervals
+    entered: Intervals
+    """In its data loader."""
+    copied: Intervals
+    rest: Intervals
+    """Nothing that comes before communication."""
+
+    @classmethod
+    def of(cls, trace: Trace) -> _Busy:
         window: Intervals = ((trace.begin, trace.end),)
         computed, entered, copied = (
             common(one, window) for one in (trace.compute, trace.input, trace.copies)
         )
         busy = computed if trace.on_gpu else merged((*computed, *entered))
-        rest, until = without(window, busy), trace.begin
-        exposed, waiting = list[tuple[float, float]](), 0.0
-        for key, one in keyed[place].items():
-            begin, end = max(one.begin, trace.begin), min(one.end, trace.end)
-            # One that began before it counts first, so only what is behind that is left.
-            free = clipped(rest, max(begin, until), end)
-            waited = total(clipped(free, *waits.get((place, key), (0.0, 0.0))))
-            until = max(until, end)
-            caused[last.get(key, place)] += waited
-            hidden = total(clipped(computed, begin, end))
-            values = 1.0, max(0.0, end - begin), total(free) - waited, waited, hidden
-            of_kind = sums[one.kind, one.label]
-            of_kind[:] = (before + now for before, now in zip(of_kind, values, strict=True))
-            exposed.extend(free)
-            waiting += waited
-        rest = without(rest, merged(exposed))
-        copying = common(rest, copied)
-        rest = without(rest, copying)
-        entering = common(rest, entered) if trace.on_gpu else entered
-        whole = merged((one.begin, one.end) for one in trace.collectives)
-        ranks.append(
-            RankSplit(
-                rank=trace.rank or 0,
-                file=trace.name,
-                seconds=trace.end - trace.begin,
-                compute=total(computed if trace.on_gpu else without(computed, entered)),
-                exposed=total(merged(exposed)) - waiting,
-                waiting=waiting if last or not trace.collectives else None,
-                copies=total(copying),
-                input=total(entering),
-                idle=total(without(rest, entering) if trace.on_gpu else rest),
-                overlapped=total(common(computed, whole)),
-                clock=clocks.get(place),
-                was_last=sum(one == place for one in last.values()),
-                caused=0.0,
-            )
+        return cls(computed=computed, entered=entered, copied=copied, rest=without(window, busy))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Exchange:
+    """What one collective of a rank took."""
+
+    key: Key
+    kind: tuple[str, str]
+    """Kind and label of the group."""
+    seconds: float
+    alone: Intervals
+    """Nothing computed, and no earlier collective ran."""
+    waited: float
+    """Of that, for ranks that came later."""
+    hidden: float
+
+
+def _exchanges(
+    trace: Trace,
+    keyed: Mapping[Key, Collective],
+    busy: _Busy,
+    place: int,
+    waits: Mapping[tuple[int, Key], tuple[float, float]],
+) -> Iterator[_Exchange]:
+    """Yield the collectives of a rank in order."""
+    until = trace.begin
+    for key, one in keyed.items():
+        begin, end = max(one.begin, trace.begin), min(one.end, trace.end)
+        # One that began before it counts first, so only what is behind that is left.
+        free = clipped(busy.rest, max(begin, until), end)
+        until = max(until, end)
+        yield _Exchange(
+            key=key,
+            kind=(one.kind, one.label),
+            seconds=max(0.0, end - begin),
+            alone=free,
+            waited=total(clipped(free, *waits.get((place, key), (0.0, 0.0)))),
+            hidden=total(clipped(busy.computed, begin, end)),
         )
-    collectives = [
+
+
+def _of_rank(trace: Trace, busy: _Busy, exchanges: Sequence[_Exchange]) -> RankSplit:
+    """Return where a rank's time went, as far as its own trace says it."""
+    exposed = merged(part for one in exchanges for part in one.alone)
+    rest = without(busy.rest, exposed)
+    copying = common(rest, busy.copied)
+    rest = without(rest, copying)
+    entering = common(rest, busy.entered) if trace.on_gpu else busy.entered
+    whole = merged((one.begin, one.end) for one in trace.collectives)
+    return RankSplit(
+        rank=trace.rank or 0,
+        file=trace.name,
+        seconds=trace.end - trace.begin,
+        compute=total(busy.computed if trace.on_gpu else without(busy.computed, busy.entered)),
+        exposed=total(exposed) - sum(one.waited for one in exchanges),
+        waiting=None,
+        copies=total(copying),
+        input=total(entering),
+        idle=total(without(rest, entering) if trace.on_gpu else rest),
+        overlapped=total(common(busy.computed, whole)),
+        clock=None,
+        was_last=0,
+        caused=0.0,
+    )
+
+
+def _of_kinds(exchanges: Iterable[_Exchange], *, knows_last: bool) -> list[CollectiveSplit]:
+    """Return all collectives of each kind and group together. ``knows_last``: who waited is known."""
+    sums: dict[tuple[str, str], list[_Exchange]] = defaultdict(list)
+    for one in exchanges:
+        sums[one.kind].append(one)
+    return [
         CollectiveSplit(
             kind=kind,
             group=group,
-            count=round(count),
-            seconds=seconds,
-            exposed=alone,
-            waiting=waited if last else None,
-            overlapped=hidden,
+            count=len(some),
+            seconds=sum(one.seconds for one in some),
+            exposed=sum(total(one.alone) - one.waited for one in some),
+            waiting=sum(one.waited for one in some) if knows_last else None,
+            overlapped=sum(one.hidden for one in some),
         )
-        for (kind, group), (count, seconds, alone, waited, hidden) in sums.items()
+        for (kind, group), some in sums.items()
     ]
-    return Split(
-        on_gpu=any(trace.on_gpu for trace in traces),
-        steps=steps,
-        ranks=tuple(replace(rank, caused=caused[place]) for place, rank in enumerate(ranks)),
-        collectives=tuple(sorted(collectives, key=lambda one: -one.exposed - (one.waiting or 0.0))),
-        matched=len(last),
-        notes=tuple(notes),
-    )
 
 
 def _by_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:
