@@ -216,7 +216,7 @@ def test_no_samples_where_nobody_asks_or_reads_them() -> None:
 
 def test_what_a_rank_has_mapped_that_needs_no_connections() -> None:
     evidence = RankEvidence()
-    evidence.inspect({"/usr/lib/libmpi.so.40", "/dev/nvidia0", "/usr/lib/libc.so.6"}, {}, 0)
+    evidence.inspect({"/usr/lib/libmpi.so.40", "/dev/nvidia0", "/usr/lib/libc.so.6"})
     assert evidence.end()[0] == {"by_memory": ["libmpi.so.40", "nvidia0"]}
 
 

@@ -17,7 +17,7 @@ import select
 import time
 from struct import pack, unpack_from
 
-from ringleader.agents.light_imports import Any, Iterable, Iterator, socket, suppress
+from ringleader.agents.light_imports import Any, Callable, Iterable, Iterator, socket, suppress
 
 SOCK_DIAG, BY_FAMILY = 4, 20
 """NETLINK_SOCK_DIAG; SOCK_DIAG_BY_FAMILY."""
@@ -49,32 +49,20 @@ MOST_AT_ONCE, MOST_A_SECOND = 16, 10_000
 class Connection:
     """What the kernel says of one; of both ends ours comes first."""
 
-    def __init__(
-        self,
-        inode: int,
-        user: int,
-        pair: tuple[str, str],
-        ports: tuple[int, int],
-        cookie: bytes,
-        moved: tuple[int, int],
-    ) -> None:
-        """``inode``: 0 where no process has the socket, not yet or no more; nor is the user known then.
-
-        ``pair``: addresses. ``moved``: bytes sent and received.
-        """
-        self.inode, self.user = inode, user if inode else None
-        self.pair, self.ports, self.cookie, self.moved = pair, ports, cookie, moved
+    def __init__(self, inode: int, user: int, cookie: bytes) -> None:
+        """``inode``: 0 where no process has the socket, not yet or no more; nor is the user known then."""
+        self.inode, self.user, self.cookie = inode, user if inode else None, cookie
+        self.pair, self.ports, self.moved = ("", ""), (0, 0), (0, 0)
+        """Addresses; ports; bytes sent and received."""
 
 
 class Connections:
     """Adds up bytes by pair of addresses, from now on."""
 
-    def __init__(self, ignored: frozenset[int] = frozenset(), processes: Iterable[int] = ()) -> None:
-        """``ignored``: ports, of either end, whose connections do not count. ``processes``: the job's."""
+    def __init__(self, processes: Callable[[], Iterable[int]], ignored: frozenset[int] = frozenset()) -> None:
+        """``processes`` returns those of the job. ``ignored``: ports whose connections do not count."""
         self._ignored = ignored
-        self._processes = tuple(processes)
-        self._searched = self._foreign = frozenset[int]()
-        """Inodes that were looked for among these processes and not found; those that are of others."""
+        self._processes = processes
         self.look_at: float | None = None
         """When the next look is due (``time.monotonic``); ``None``: never."""
         self._pause = LOOK_SECONDS
@@ -99,7 +87,7 @@ class Connections:
             self._ends.setblocking(False)
         except OSError as error:
             self._fail(error)
-        self.look(is_first=True, processes=self._processes)
+        self.look(is_first=True)
         if self.missing:  # connections that were there before us would look like the ranks
             self.close()
 
@@ -134,13 +122,10 @@ class Connections:
                     self._count(found, is_last=True)
         return True
 
-    def look(
-        self, patience: float = 1.0, *, is_first: bool = False, processes: Iterable[int] | None = None
-    ) -> set[bytes]:
-        """Count what living connections of the job have moved by now, and return their cookies.
+    def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
+        """Count what living connections of the job have moved by now, and return all cookies.
 
-        ``is_first``: these are ignored. ``patience``: see ``Job``. ``processes``: all that the job has now;
-        ``None``: those that were named last, and others that nobody has named yet.
+        ``is_first``: these are ignored. ``patience``: see ``Job``.
         """
         began, until = time.thread_time(), time.monotonic() + READ_SECONDS * patience
         found: list[Connection] = []
@@ -150,46 +135,31 @@ class Connections:
         except OSError as error:
             self._fail(error)
         unknown = [one for one in found if one.cookie not in self._counted and one.cookie not in self._others]
-        ours = self._ours({one.inode for one in unknown if one.user == self._uid}, processes)
+        is_new = any(one.user == self._uid for one in unknown)
+        # Who had a socket when they were listed is among the processes that there are now.
+        ours = _sockets(self._processes()) if is_new else frozenset()
         for one in found:
             if one.cookie in self._counted or one.inode in ours:
                 self._count(one, is_first=is_first)
         for one in unknown:
-            is_other = one.inode in self._foreign or one.user not in (None, self._uid)
-            if one.inode not in ours and (is_first or is_other):
+            if one.inode not in ours and (is_first or one.user is not None):
                 self._is_alone = self._is_alone and is_first and one.user in (None, self._uid)
                 if len(self._others) < MOST_OTHERS:
                     self._others.add(one.cookie)
+        self._pause = LOOK_SECONDS if is_new else min(2 * self._pause, LONGEST_PAUSE)
         self.look_at = time.monotonic() + max(self._pause, (time.thread_time() - began) / MOST_PART)
         return {one.cookie for one in found}
 
-    def _ours(self, inodes: set[int], processes: Iterable[int] | None) -> frozenset[int]:
-        """Return those of the job's sockets, where it is not known already that these inodes are not of them.
-
-        What was unknown at the look before and is none of a newer list of processes is foreign: a process
-        that is too young for the list has none that is older.
-        """
-        is_new = bool(inodes - self._searched)
-        self._pause = LOOK_SECONDS if is_new else min(2 * self._pause, LONGEST_PAUSE)
-        if processes is not None:
-            self._processes = tuple(processes)
-        ours = _sockets(self._processes) if is_new or (inodes and processes is not None) else frozenset()
-        self._foreign = self._searched & inodes - ours if processes is not None else frozenset()
-        self._searched = frozenset(inodes) - ours
-        return ours
-
-    def end(self, patience: float = 1.0, processes: Iterable[int] | None = None) -> dict[str, Any]:
+    def end(self, patience: float = 1.0) -> dict[str, Any]:
         """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``.
 
         ``unowned``: addresses and bytes of connections that ended before it was known whose they are.
-        ``processes``: see ``look``.
         """
         if self._ends is not None:
             until = time.monotonic() + READ_SECONDS * patience
             while self.collect() and time.monotonic() < until:
                 pass
-            alive = self.look(patience, processes=processes)
-            until = time.monotonic() + READ_SECONDS * patience
+            alive, until = self.look(patience), time.monotonic() + READ_SECONDS * patience
             # The kernel reports an end a little after it: those that we have seen alive are waited for.
             ends = select.poll()
             if self.fd >= 0:
@@ -309,9 +279,10 @@ def _connection(message: bytes) -> Connection | None:
     while at + 4 <= len(message):
         length, attribute = unpack_from("=HH", message, at)
         if attribute == INFO and length >= 4 + 136 and at + 140 <= len(message):
-            pair = _address(family, message[24:40]), _address(family, message[40:56])
-            moved = unpack_from("=QQ", message, at + 4 + 120)
-            return Connection(inode, user, pair, ports, message[60:68], moved)
+            one = Connection(inode, user, message[60:68])
+            one.pair = _address(family, message[24:40]), _address(family, message[40:56])
+            one.ports, one.moved = ports, unpack_from("=QQ", message, at + 4 + 120)
+            return one
         at += max(4, length + 3 & ~3)
     return None
 

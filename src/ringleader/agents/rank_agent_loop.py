@@ -98,13 +98,9 @@ def serve_rank(
     if parents[1]:
         directory.make_backing()
     process = RankProcess(
-        launcher=launcher,
-        rank=rank,
-        directory=directory,
-        environ=environ,
-        root=parents[1] or parents[0],
-        preloaded=preloaded,
+        launcher=launcher, rank=rank, directory=directory, environ=environ, preloaded=preloaded
     )
+    process.evidence.root = parents[1] or parents[0]
     launcher.say(
         do="hello",
         rank=rank,

@@ -50,12 +50,10 @@ _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 class RankEvidence:
     """From just before the rank's start to just after its end."""
 
-    def __init__(self, control: str = "", root: int = 0) -> None:
-        """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port.
-
-        ``root``: the process that all ranks of this host are below.
-        """
-        self._root = root
+    def __init__(self, control: str = "") -> None:
+        """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port."""
+        self.root = self.rank = 0
+        """The process that all ranks of this host are below, and the rank's."""
         ports = [entry.rpartition(":")[2] for entry in control.split(",")]
         self._control = frozenset(int(port) for port in ports if port.isdigit())
         self._counters: dict[str, Any] | None = None
@@ -76,12 +74,13 @@ class RankEvidence:
         from ringleader.agents.connection_counters import Connections
 
         if self._connections is None:
-            self._connections = Connections(self._control, self._processes(process_tree.parents(), 0))
+            self._connections = Connections(self._processes, self._control)
 
-    def _processes(self, table: dict[int, int], rank: int) -> list[int]:
-        """Return the job's processes on this host. ``rank``: one whose parent may be their fork server."""
-        roots = {self._root, table.get(rank, self._root)}
-        return list({pid for root in roots for pid in (root, *process_tree.below(root, table))})
+    def _processes(self) -> set[int]:
+        """Return the job's processes on this host; ranks may be children of a fork server."""
+        table = process_tree.parents()
+        roots = {self.root, table.get(self.rank, self.root)}
+        return {pid for root in roots for pid in (root, *process_tree.below(root, table))}
 
     @property
     def fd(self) -> int:
@@ -103,13 +102,8 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.look()
 
-    def inspect(self, paths: set[str], table: dict[int, int], rank: int) -> None:
-        """Note which RDMA devices, GPUs and MPI the rank has mapped, and what connections move.
-
-        ``table``: parents of all processes. ``rank``: its process.
-        """
-        if self._connections is not None and self._connections.fd >= 0:
-            self._connections.look(processes=self._processes(table, rank))
+    def inspect(self, paths: set[str]) -> None:
+        """Note which RDMA devices, GPUs and MPI the rank has mapped."""
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
         mapped = process_tree.mpi_libraries(paths) | {path for path in paths if path.startswith(_GPUS)}
         self._by_memory |= {path.rpartition("/")[2] for path in mapped}

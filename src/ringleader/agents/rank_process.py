@@ -44,13 +44,11 @@ class RankProcess:
         rank: int,
         directory: JobDirectory,
         environ: Mapping[str, str],
-        root: int = 0,
         preloaded: bool = False,
     ) -> None:
         """Nothing is started yet; ports are taken, so that the launcher can tell those of rank 0 to all.
 
-        ``root``: the process that all ranks of this host are below. ``preloaded``: this process has imported
-        what the rank needs, which may be forked from it.
+        ``preloaded``: this process has imported what the rank needs, which may be forked from it.
         """
         self.launcher = launcher
         self.preloaded = preloaded
@@ -58,7 +56,7 @@ class RankProcess:
         self.directory = directory
         self.environ = dict(environ)
         self.files = RankFiles(directory.path, rank)
-        self.evidence = RankEvidence(environ.get("RINGLEADER_CONTROL", ""), root)
+        self.evidence = RankEvidence(environ.get("RINGLEADER_CONTROL", ""))
         self.port = any_port()
         self.jax_port = jax_port()
         self.pid = 0
@@ -99,6 +97,7 @@ class RankProcess:
             self.pipes.give_up()
             self._tell_end(exit_code=start_command.NOT_EXECUTABLE, reason=f"cannot be started: {what}")
         else:
+            self.evidence.rank = self.pid
             self.inspect_at = time.monotonic() + self.inspect_every
             self.launcher.say(do="started", pid=self.pid, why_cold=why_cold)
 
@@ -215,11 +214,10 @@ class RankProcess:
     def inspect(self) -> None:
         """See which MPI library and which shared memory files the rank has mapped; ever less often."""
         paths: set[str] = set()
-        table = process_tree.parents()
-        for pid in process_tree.below(os.getpid(), table):
+        for pid in process_tree.below(os.getpid()):
             paths |= process_tree.mapped_files(pid)
         self.directory.remember(process_tree.segments(paths))
-        self.evidence.inspect(paths, table, self.pid)
+        self.evidence.inspect(paths)
         for library in sorted(process_tree.mpi_libraries(paths) - self.libraries):
             self.libraries.add(library)
             self.launcher.say(do="library", path=library)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ringleader.measurements.trace_events import (
     SYNCHRONIZING,
@@ -135,25 +136,27 @@ def split(traces: Sequence[Trace]) -> Split:
     traces, steps = _of_common_steps(traces, notes)
     keyed = [_keys(trace) for trace in traces]
     clocks, waits, last = _arrivals(traces, keyed, notes)
-    busy = [_Busy.of(trace) for trace in traces]
-    exchanges = [
-        [*_exchanges(trace, keyed[place], busy[place], place, waits)] for place, trace in enumerate(traces)
+    found = [
+        _divided(trace, keyed[place], {key: when for (of, key), when in waits.items() if of == place})
+        for place, trace in enumerate(traces)
     ]
     caused = defaultdict[int, float](float)
-    for place, of_rank in enumerate(exchanges):
-        for one in of_rank:
+    kinds = defaultdict[tuple[str, str], list[_Exchange]](list)
+    for place, (_rank, exchanges) in enumerate(found):
+        for one in exchanges:
             caused[last.get(one.key, place)] += one.waited
-    ranks = [
+            kinds[one.kind].append(one)
+    ranks = (
         replace(
-            _of_rank(trace, busy[place], exchanges[place]),
-            waiting=sum(one.waited for one in exchanges[place]) if last or not trace.collectives else None,
+            rank,
+            waiting=rank.waiting if last or not exchanges else None,
             clock=clocks.get(place),
             was_last=sum(one == place for one in last.values()),
             caused=caused[place],
         )
-        for place, trace in enumerate(traces)
-    ]
-    collectives = _of_kinds((one for of_rank in exchanges for one in of_rank), knows_last=bool(last))
+        for place, (rank, exchanges) in enumerate(found)
+    )
+    collectives = (_together(kind, some, knows_last=bool(last)) for kind, some in kinds.items())
     return Split(
         on_gpu=any(trace.on_gpu for trace in traces),
         steps=steps,
@@ -164,108 +167,74 @@ def split(traces: Sequence[Trace]) -> Split:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Busy:
-    """What a rank did in the time that is divided."""
-
-    computed: Intervals
-    entered: Intervals
-    """In its data loader."""
-    copied: Intervals
-    rest: Intervals
-    """Nothing that comes before communication."""
-
-    @classmethod
-    def of(cls, trace: Trace) -> _Busy:
-        window: Intervals = ((trace.begin, trace.end),)
-        computed, entered, copied = (
-            common(one, window) for one in (trace.compute, trace.input, trace.copies)
-        )
-        busy = computed if trace.on_gpu else merged((*computed, *entered))
-        return cls(computed=computed, entered=entered, copied=copied, rest=without(window, busy))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Exchange:
-    """What one collective of a rank took."""
+class _Exchange(NamedTuple):
+    """One collective of a rank."""
 
     key: Key
     kind: tuple[str, str]
-    """Kind and label of the group."""
     seconds: float
     alone: Intervals
-    """Nothing computed, and no earlier collective ran."""
+    """Nothing computed, and none that began earlier ran."""
     waited: float
-    """Of that, for ranks that came later."""
+    """Part of that."""
     hidden: float
 
 
-def _exchanges(
-    trace: Trace,
-    keyed: Mapping[Key, Collective],
-    busy: _Busy,
-    place: int,
-    waits: Mapping[tuple[int, Key], tuple[float, float]],
-) -> Iterator[_Exchange]:
-    """Yield the collectives of a rank in order."""
-    until = trace.begin
+def _divided(
+    trace: Trace, keyed: Mapping[Key, Collective], waits: Mapping[Key, tuple[float, float]]
+) -> tuple[RankSplit, list[_Exchange]]:
+    """Return where a rank's time went, as far as its own trace says that, and its collectives."""
+    window: Intervals = ((trace.begin, trace.end),)
+    computed, entered, copied = (common(one, window) for one in (trace.compute, trace.input, trace.copies))
+    rest = without(window, computed if trace.on_gpu else merged((*computed, *entered)))
+    exchanges, until = list[_Exchange](), trace.begin
     for key, one in keyed.items():
         begin, end = max(one.begin, trace.begin), min(one.end, trace.end)
         # One that began before it counts first, so only what is behind that is left.
-        free = clipped(busy.rest, max(begin, until), end)
+        alone = clipped(rest, max(begin, until), end)
         until = max(until, end)
-        yield _Exchange(
-            key=key,
-            kind=(one.kind, one.label),
-            seconds=max(0.0, end - begin),
-            alone=free,
-            waited=total(clipped(free, *waits.get((place, key), (0.0, 0.0)))),
-            hidden=total(clipped(busy.computed, begin, end)),
-        )
-
-
-def _of_rank(trace: Trace, busy: _Busy, exchanges: Sequence[_Exchange]) -> RankSplit:
-    """Return where a rank's time went, as far as its own trace says it."""
-    exposed = merged(part for one in exchanges for part in one.alone)
-    rest = without(busy.rest, exposed)
-    copying = common(rest, busy.copied)
+        waited, hidden = total(clipped(alone, *waits.get(key, (0.0, 0.0)))), clipped(computed, begin, end)
+        kind = one.kind, one.label
+        exchanges.append(_Exchange(key, kind, max(0.0, end - begin), alone, waited, total(hidden)))
+    exposed, waiting = (
+        merged(part for one in exchanges for part in one.alone),
+        sum(e.waited for e in exchanges),
+    )
+    rest = without(rest, exposed)
+    copying = common(rest, copied)
     rest = without(rest, copying)
-    entering = common(rest, busy.entered) if trace.on_gpu else busy.entered
+    entering = common(rest, entered) if trace.on_gpu else entered
     whole = merged((one.begin, one.end) for one in trace.collectives)
-    return RankSplit(
+    rank = RankSplit(
         rank=trace.rank or 0,
         file=trace.name,
         seconds=trace.end - trace.begin,
-        compute=total(busy.computed if trace.on_gpu else without(busy.computed, busy.entered)),
-        exposed=total(exposed) - sum(one.waited for one in exchanges),
-        waiting=None,
+        compute=total(computed if trace.on_gpu else without(computed, entered)),
+        exposed=total(exposed) - waiting,
+        waiting=waiting,
         copies=total(copying),
         input=total(entering),
         idle=total(without(rest, entering) if trace.on_gpu else rest),
-        overlapped=total(common(busy.computed, whole)),
+        overlapped=total(common(computed, whole)),
         clock=None,
         was_last=0,
         caused=0.0,
     )
+    return rank, exchanges
 
 
-def _of_kinds(exchanges: Iterable[_Exchange], *, knows_last: bool) -> list[CollectiveSplit]:
-    """Return all collectives of each kind and group together. ``knows_last``: who waited is known."""
-    sums: dict[tuple[str, str], list[_Exchange]] = defaultdict(list)
-    for one in exchanges:
-        sums[one.kind].append(one)
-    return [
-        CollectiveSplit(
-            kind=kind,
-            group=group,
-            count=len(some),
-            seconds=sum(one.seconds for one in some),
-            exposed=sum(total(one.alone) - one.waited for one in some),
-            waiting=sum(one.waited for one in some) if knows_last else None,
-            overlapped=sum(one.hidden for one in some),
-        )
-        for (kind, group), some in sums.items()
-    ]
+def _together(kind: tuple[str, str], some: Sequence[_Exchange], *, knows_last: bool) -> CollectiveSplit:
+    """Return all collectives of one kind and group. ``knows_last``: it is known who waited."""
+    waited = sum(one.waited for one in some)
+    return CollectiveSplit(
+        kind=kind[0],
+        group=kind[1],
+        count=len(some),
+        seconds=sum(one.seconds for one in some),
+        exposed=sum(total(one.alone) for one in some) - waited,
+        waiting=waited if knows_last else None,
+        overlapped=sum(one.hidden for one in some),
+    )
 
 
 def _by_rank(traces: Sequence[Trace]) -> tuple[list[Trace], list[str]]:

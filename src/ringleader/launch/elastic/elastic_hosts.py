@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -118,13 +119,14 @@ class ElasticHosts:
         self.ssh.add_host(hosts[0])
 
     def _look(self, name: str, job: Job, start: HostStart) -> None:
-        """Ask a host what it is, in a thread."""
+        """Ask a host what it is, in its own thread."""
         context = self._context
         answer: HostReport | str
         try:
-            found = probe(
-                job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
-            )
+            with self.agents.gate:
+                found = probe(
+                    job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
+                )
             answer = found.facts[0]
         except RingleaderError as error:
             answer = "; ".join(f"{fault.where}: {fault.what}" for fault in error.faults) or str(error)
@@ -138,7 +140,8 @@ class ElasticHosts:
     def tick(self, now: float) -> None:
         """Take what threads have found out, and wait for nobody too long."""
         while self._looks:  # only now: ssh knows all hosts that one message named
-            self.agents.threads.call(self._look, *self._looks.popleft())
+            args = self._looks.popleft()
+            threading.Thread(target=self._look, args=args, name=f"ask-{args[0]}", daemon=True).start()
         while not self._answers.empty():
             name, answer = self._answers.get()
             if name in self._starts:

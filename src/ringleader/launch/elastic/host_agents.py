@@ -14,9 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from queue import SimpleQueue
 from typing import Any
@@ -56,37 +54,6 @@ def ended_after(lost_after: float) -> float:
     return min(LOST_FACTOR * lost_after, lost_after + LOST_MARGIN)
 
 
-class HostThreads:
-    """What waits for hosts, in up to `AT_ONCE` threads, which end when nothing is left to do."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._lock, self._count = threading.Lock(), 0
-
-    @property
-    def waiting(self) -> int:
-        """Calls that no thread has taken yet."""
-        return self._calls.qsize()
-
-    def call(self, act: Callable[..., None], *arguments: Any) -> None:
-        """Have ``act`` called; whoever waits for what follows from it has a deadline."""
-        with self._lock:
-            self._calls.put(partial(act, *arguments))
-            if self._count < AT_ONCE:
-                self._count += 1
-                threading.Thread(target=self._serve, name="host", daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            with self._lock:
-                if self._calls.empty():
-                    self._count -= 1
-                    return
-                act = self._calls.get()
-            with suppress(Exception):
-                act()
-
-
 class HostAgents:
     """All of them, by the name of their host."""
 
@@ -122,7 +89,7 @@ class HostAgents:
         }
         """What every agent that is started from now on reads from its standard input."""
         self.ssh = ssh
-        self.threads = HostThreads()
+        self.gate = threading.BoundedSemaphore(AT_ONCE)
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
         self._pids: dict[str, int] = {}
@@ -139,15 +106,17 @@ class HostAgents:
         ``number``: among the agents of its machine, where several names of it are separate hosts.
         """
         name = host.host.name
-        self._starting[name] = time.monotonic() + seconds * (1 + self.threads.waiting // AT_ONCE)
-        self.threads.call(self._start, host, number, seconds)
+        self._starting[name] = time.monotonic() + seconds * (1 + len(self._starting) // AT_ONCE)
+        args = (host, number, seconds)
+        threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
 
     def _start(self, host: HostFacts, number: int, seconds: float) -> None:
         """Start it and wait until it has detached itself."""
         name = host.host.name
         stdin = json.dumps(self.config | {"host": name, "number": number}).encode() + b"\n"
         argv = agent_argv(host)
-        reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
+        with self.gate:
+            reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
         if reply.exit_code != 0:
             self._failures.put((name, why_failed(reply, "host agent", seconds)))
 

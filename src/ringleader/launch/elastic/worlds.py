@@ -18,8 +18,6 @@ from ringleader.launch.mpirun.mpirun_process import MpirunProcess, allow_open_fi
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.render.hostfile import bare_name
 
-FILES_OF_HOST = 4
-"""The launcher's open files for each host: its agent's connection, and pipes of an ssh that probes it."""
 LEAVE_SECONDS = 4.0
 """For the proxies of a world that is over to end by themselves, before its mpirun is ended."""
 
@@ -66,7 +64,7 @@ class Worlds:
         try:
             prepared = prepared_world(context, layout, reports, number=number, ssh=ssh)
             needed = open_files_needed(prepared.plan, files=context.job.output_dir is not None)
-            allow_open_files(needed + FILES_OF_HOST * len(layout), os.getpid())
+            allow_open_files(needed, os.getpid())
             hostfile = Path(context.directory, context.key, f"hostfile-{number}")
             hostfile.write_text(prepared.command.hostfile, encoding="utf-8")
         except RingleaderError as error:

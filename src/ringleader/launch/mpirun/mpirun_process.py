@@ -228,7 +228,7 @@ def open_files_needed(plan: Plan, *, files: bool) -> int:
     ``files``: whether there is an output directory.
     """
     here = sum(count for host, count in zip(plan.hosts, plan.counts(), strict=True) if host.is_local)
-    launcher = plan.size * (3 if files else 1)
+    launcher = plan.size * (3 if files else 1) + len(plan.hosts)
     return _OTHER_FILES + max(launcher, _FILES_OF_RANK * here + _FILES_OF_HOST * len(plan.hosts))
 
 

@@ -123,14 +123,6 @@ class SshConnections:
                 self._config_text((host,))
                 self._hosts[host.name], self._is_written = host, False
 
-    def _write_config(self) -> None:
-        """Name hosts that were added, all that were added since the last call together."""
-        if not self._is_written:
-            text = self.config.with_name("config.new")
-            text.write_text(self._config_text(self._hosts.values()), encoding="utf-8")
-            text.replace(self.config)  # an ssh that starts just now reads the old one or the new one
-            self._is_written = True
-
     def agent_argv(self, prefix: str = "") -> tuple[str, ...]:
         """Return what an MPI is to use as its remote agent; no word of it holds a space.
 
@@ -184,7 +176,11 @@ class SshConnections:
             with self._lock:
                 if self._closed:
                     return Reply(exit_code=255, stdout=b"", stderr="the connection was closed")
-                self._write_config()
+                if not self._is_written:  # all hosts that were added since together
+                    text = self.config.with_name("config.new")
+                    text.write_text(self._config_text(self._hosts.values()), encoding="utf-8")
+                    text.replace(self.config)  # an ssh that starts just now reads the old or the new one
+                    self._is_written = True
                 process = subprocess.Popen(
                     (*self.agent_argv(), *arguments),
                     stdin=subprocess.PIPE,

@@ -44,8 +44,8 @@ FLUSH_SECONDS = 1.0
 """For words to the agents to leave this process before it stops."""
 SAME_SECONDS = 2.0
 """After a SIGTERM: for the same one to come by another way."""
-COUNT_SECONDS = 1.0
-"""From one count of the ranks that run to the next: each of them reports its steps."""
+NAMES_SECONDS = 1.0
+"""From one look at which ranks run to the next: each of them reports its steps."""
 MOST_LIVES = 1000
 """Reports of traffic that are kept of a rank: one for each life of its engine."""
 Rank = TypeVar("Rank", bound=RankState)
@@ -95,8 +95,8 @@ class Session(Generic[Rank]):
         """What was said last of ranks that wait for each other."""
         self.stragglers: Stragglers | None = None
         """Those that report how they spend a step."""
-        self._count, self._counted_at = 0, float("-inf")
-        """Ranks that ran when they were counted last."""
+        self._names, self._named_at = dict[int, str](), float("-inf")
+        """Ranks that ran when they were looked through last, with their names."""
         self._asked_at = float("-inf")
         """When SIGTERM asked the job to end."""
         self._stops_after_stacks = False
@@ -394,14 +394,12 @@ class Session(Generic[Rank]):
 
             self.stragglers = Stragglers()
         now = self.clock()
-        if now > self._counted_at + COUNT_SECONDS:
-            self._count, self._counted_at = len(self.running()), now
-        if slow := self.stragglers.add(state.rank, report, now, self._count):
-            names = {state.rank: state.name for state in self.running()}
-            for found in slow:
-                name = names.get(found.rank, f"rank {found.rank}")
-                self.listener.warning(found.text(name))
-                self.note("slow_rank", name, found.text(name))
+        if now > self._named_at + NAMES_SECONDS:
+            self._names, self._named_at = {one.rank: one.name for one in self.running()}, now
+        for found in self.stragglers.add(state.rank, report, now, len(self._names)):
+            name = self._names.get(found.rank, f"rank {found.rank}")
+            self.listener.warning(found.text(name))
+            self.note("slow_rank", name, found.text(name))
 
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""
