@@ -130,7 +130,7 @@ class Host(Agent):
                 self.spawn(int(words["incarnation"]))
             case "generation":
                 self.commits = [words["restore"] + 1]
-                for incarnation, *_ in words["members"]:
+                for incarnation in self.ranks.keys() & self.hosts.members(words):
                     if (rank := self.ranks.get(incarnation)) is not None:
                         rank.generation = words["number"]
                         self.say("rank_attached", incarnation=incarnation, generation=rank.generation)
@@ -189,6 +189,8 @@ class Hosts:
         self.pool, self.wake = ThreadPoolExecutor(AT_ONCE), os.eventfd(0, os.EFD_NONBLOCK)
         self.connected: deque[Callable[[], None]] = deque()
         self.orders: dict[socket.socket, bytes] = {}
+        self.long: tuple[bytes, Order] = b"", {}
+        self.generation: tuple[int, set[int]] = 0, set()
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         listener.listen(1024)
@@ -228,6 +230,20 @@ class Hosts:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if agent.is_late else 0)
             self.selector.modify(agent.connection.fd, events, self.serve_agent)
 
+    def members(self, order: Order) -> set[int]:
+        """Return the incarnations of a generation, found once."""
+        if self.generation[0] != order["number"]:
+            self.generation = order["number"], {one[0] for one in order["members"]}
+        return self.generation[1]
+
+    def message(self, payload: bytes) -> Order:
+        """Read a message; a long one to all hosts is read once: each of them has its own cores."""
+        if len(payload) < 1000:
+            return protocol.read_message(payload)
+        if self.long[0] != payload:
+            self.long = payload, protocol.read_message(payload)
+        return self.long[1]
+
     def serve_agent(self, fd: int, mask: int) -> None:
         agent = self.agents.get(fd)
         if agent is None:
@@ -238,7 +254,7 @@ class Hosts:
         if mask & selectors.EVENT_READ:
             frames = [*agent.connection.frames()] if agent.connection.open else []
             for _kind, payload in frames:
-                agent.obey(protocol.read_message(payload))
+                agent.obey(self.message(payload))
         if not agent.connection.open and self.agents.get(fd) is agent:
             self.close(agent)
 

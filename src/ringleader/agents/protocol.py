@@ -197,6 +197,8 @@ _TCP_INFO = Struct("=52x2I")
 
 CONNECT_SECONDS = 3.0
 """For one address; the launcher may offer several of which only some can be reached from here."""
+ANSWER_SECONDS = 15.0
+"""For the launcher, once connected, to prove itself: thousands of agents may have connected before."""
 ROUNDS = 3
 
 
@@ -305,6 +307,7 @@ def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnec
             address, _, port = entry.rpartition(":")
             try:
                 sock = connected(address.strip("[]"), int(port))
+                sock.settimeout(ANSWER_SECONDS)
                 seals = introduce(sock, token)
             except (OSError, ValueError, ProtocolError) as error:
                 reasons[entry] = str(error)

@@ -229,9 +229,8 @@ def _steps_of_launches(
 ) -> tuple[dict[int, tuple[float, float]], float]:
     """Return begin and end of what was launched in each step, and until when a GPU did what came before.
 
-    A GPU that is behind its CPU still works on an earlier step when a recording begins: what runs on a stream
-    before anything that was launched in these steps. (Holistic Trace Analysis leaves out kernels without a
-    launch, and counts their time as idle.)
+    A GPU that is behind its CPU still works on earlier steps when a recording begins: that is what runs on a
+    stream before anything that was launched in these steps.
     """
     order = sorted((begin, end, number) for number, (begin, end) in steps.items())
     launched: dict[Any, int] = {}

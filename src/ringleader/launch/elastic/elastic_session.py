@@ -65,11 +65,6 @@ class ElasticRank(RankState):
         """The last line that it wrote to its standard error."""
         self.begun = False
 
-    @property
-    def is_living(self) -> bool:
-        """Its end is not known."""
-        return self.end is None and not self.done
-
 
 class ElasticJob(Session[ElasticRank]):
     """One elastic job, from the first look at its hosts to the end of everything."""
@@ -339,8 +334,8 @@ class ElasticJob(Session[ElasticRank]):
         if self._stopping or not self._ready:
             return
         first = self._lowest
-        if first is None or not first.is_living:
-            living = (rank for rank in self.ranks.values() if rank.is_living)
+        if first is None or first.end is not None or first.done:
+            living = (rank for rank in self.ranks.values() if rank.end is None and not rank.done)
             first = self._lowest = min(living, key=lambda rank: rank.place.rank, default=None)
         if first is not None and first.hello is not None and (self._ports is None or not first.begun):
             free = first.hello
@@ -348,7 +343,7 @@ class ElasticJob(Session[ElasticRank]):
         if self._ports is not None:
             ready, self._ready = self._ready, {}
             for rank in ready.values():
-                if rank.is_living:
+                if rank.end is None and not rank.done:
                     self._start(rank, self._ports)
 
     def _start(self, rank: ElasticRank, ports: FreePorts) -> None:

@@ -24,7 +24,7 @@ LOOK_SECONDS = 1.0
 """From one look for silent hosts to the next."""
 PROOF_SECONDS = 5.0
 """For a connection to prove itself."""
-AT_ONCE = 64
+AT_ONCE = 16
 """Connections that are taken before others are served."""
 _PORT_ATTEMPTS = 20
 """A port that is free on one address may be taken on another."""
@@ -98,18 +98,15 @@ class AgentServer:
 
     def accept(self, _: int = 0) -> None:
         """Take new connections and challenge them."""
-        for listener in self._listeners:
-            for _ in range(AT_ONCE):
-                try:
-                    sock, _address = listener.accept()
-                except BlockingIOError:
-                    break
-                except OSError as error:
-                    if error.errno in _SHORTAGES:
-                        self._pause(error)
-                        return
-                    continue
-                self._take(sock)
+        for listener in AT_ONCE * self._listeners:
+            try:
+                sock, _address = listener.accept()
+            except OSError as error:
+                if error.errno in _SHORTAGES:
+                    self._pause(error)
+                    return
+                continue
+            self._take(sock)
 
     def _take(self, sock: socket.socket) -> None:
         """Challenge a connection; of too many unproven ones the oldest has to go."""
