@@ -147,7 +147,8 @@ class Connections:
                 if len(self._others) < MOST_OTHERS:
                     self._others.add(one.cookie)
         self._pause = LOOK_SECONDS if is_new else min(2 * self._pause, LONGEST_PAUSE)
-        self.look_at = time.monotonic() + max(self._pause, (time.thread_time() - began) / MOST_PART)
+        pause = max(self._pause, (time.thread_time() - began) / MOST_PART)
+        self.look_at = None if self._ends is None else time.monotonic() + pause
         return {one.cookie for one in found}
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:

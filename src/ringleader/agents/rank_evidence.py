@@ -66,6 +66,8 @@ class RankEvidence:
         self._began = self._every = 0.0
         self.sample_at: float | None = None
         """When the counters are due for the next sample (``time.monotonic``); ``None``: nobody asked."""
+        self.look_at: float | None = None
+        """When connections are due to be looked at."""
         self._gpus: Any = None
 
     def prepare(self) -> None:
@@ -75,6 +77,7 @@ class RankEvidence:
 
         if self._connections is None:
             self._connections = Connections(self._processes, self._control)
+            self.look_at = self._connections.look_at
 
     def _processes(self) -> set[int]:
         """Return the job's processes on this host; ranks may be children of a fork server."""
@@ -92,15 +95,11 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.collect()
 
-    @property
-    def look_at(self) -> float | None:
-        """When living connections are due to be looked at (``time.monotonic``); ``None``: never."""
-        return None if self._connections is None else self._connections.look_at
-
     def look(self) -> None:
         """See which connections the job's processes have."""
         if self._connections is not None:
             self._connections.look()
+            self.look_at = self._connections.look_at
 
     def inspect(self, paths: set[str]) -> None:
         """Note which RDMA devices, GPUs and MPI the rank has mapped."""

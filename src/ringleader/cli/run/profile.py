@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ringleader.errors import RingleaderError
-
-if TYPE_CHECKING:
-    from ringleader.measurements.trace_split import Split
 
 LARGEST = 64 << 20
 """Compressed bytes of all traces up to which they are read before the job's end is reported."""
@@ -24,8 +21,8 @@ class Profile:
         self._wanted, self._directory, self._tell = wanted, directory, tell
         self._states: dict[int, dict[str, Any]] = {}
         self._is_warned = False
-        self.split: Split | None = None
-        """Where the steps went, once ``finish`` has read that."""
+        self.split: Any = None
+        """`Split`: where the steps went, once ``finish`` has read that."""
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
         """Take a rank's report."""

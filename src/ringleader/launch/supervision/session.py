@@ -44,8 +44,6 @@ FLUSH_SECONDS = 1.0
 """For words to the agents to leave this process before it stops."""
 SAME_SECONDS = 2.0
 """After a SIGTERM: for the same one to come by another way."""
-NAMES_SECONDS = 1.0
-"""From one look at which ranks run to the next: each of them reports its steps."""
 MOST_LIVES = 1000
 """Reports of traffic that are kept of a rank: one for each life of its engine."""
 Rank = TypeVar("Rank", bound=RankState)
@@ -394,7 +392,7 @@ class Session(Generic[Rank]):
 
             self.stragglers = Stragglers()
         now = self.clock()
-        if now > self._named_at + NAMES_SECONDS:
+        if now > self._named_at + 1.0:  # each of thousands of ranks reports every second
             self._names, self._named_at = {one.rank: one.name for one in self.running()}, now
         for found in self.stragglers.add(state.rank, report, now, len(self._names)):
             name = self._names.get(found.rank, f"rank {found.rank}")
