@@ -183,7 +183,7 @@ class Watch:
 class WatchedJob(Watch):
     """Of a job that is not elastic."""
 
-    starts = 0
+    starts, is_lost = 0, False
 
     def progress(self, text: str) -> None:
         if not text and self.starts < 2:
@@ -192,11 +192,12 @@ class WatchedJob(Watch):
             self.print()
 
     def is_trouble(self, text: str) -> bool:
-        return "restart 1 of 1" not in text
+        return not self.is_lost or "restart 1 of 1" not in text
 
     def printed(self) -> None:
         self.over("output" if self.starts == 1 else "output again")
         if self.starts == 1:
+            self.is_lost = True
             self.simulators.order("lose", host=LOST)
         else:
             self.simulators.order("end")

@@ -68,6 +68,7 @@ class Rank(Agent):
                 self.say("started", pid=1, why_cold="")
                 if self.host is not None:
                     self.waits("start", 0)
+                self.write()
             case "written":
                 self.room += int(words["bytes"])
                 self.write()
