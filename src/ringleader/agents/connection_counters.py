@@ -38,10 +38,12 @@ MOST_PAIRS, MOST_SENT = 4096, 256
 TOO_MANY_PAIRS = "they are between too many addresses"
 MOST_OTHERS = 65536
 """Connections of others that are remembered."""
-LOOK_SECONDS, LONGEST_PAUSE = 0.25, 8.0
-"""Between two looks at living connections: twice as long after each that finds no new one of this user."""
-MOST_PART = 0.002
-"""Of a core that looks may take: the more there is to read, the longer the pauses."""
+LOOK_SECONDS = 0.25
+"""Between two looks at living connections at least."""
+MOST_PART, AT_FIRST = 0.004, 0.1
+"""Part of a core that looks may take on average, and seconds of it that they may take at once at first."""
+SSH = 22
+"""A port whose connections move no bytes of a job."""
 MOST_AT_ONCE, MOST_A_SECOND = 16, 10_000
 """Ends that are read before the agent does something else, and those beyond which they would keep it busy."""
 
@@ -65,14 +67,14 @@ class Connections:
         self._processes = processes
         self.look_at: float | None = None
         """When the next look is due (``time.monotonic``); ``None``: never."""
-        self._pause = LOOK_SECONDS
+        self._began, self._spent = time.monotonic(), 0.0
         self._pairs: dict[tuple[str, str], list[int]] = {}
         self._counted: dict[bytes, tuple[int, int]] = {}
         """By a connection's cookie, what of its bytes is counted, or was there before us."""
         self._others: set[bytes] = set()
         """Cookies of connections that are others'."""
         self._is_alone = True
-        """No connection of another user has been seen, and none that another program of ours made since."""
+        """No connection of another user has been seen, and none of another program of this user."""
         self._unowned: dict[tuple[str, str], int] = {}
         """Bytes of connections whose user is unknown: they began and ended between two looks."""
         self._second, self._ended = 0.0, 0
@@ -143,12 +145,13 @@ class Connections:
                 self._count(one, is_first=is_first)
         for one in unknown:
             if one.inode not in ours and (is_first or one.user is not None):
-                self._is_alone = self._is_alone and is_first and one.user in (None, self._uid)
+                is_ssh = one.user == self._uid and SSH in one.ports
+                self._is_alone = self._is_alone and (one.user is None or is_ssh)
                 if len(self._others) < MOST_OTHERS:
                     self._others.add(one.cookie)
-        self._pause = LOOK_SECONDS if is_new else min(2 * self._pause, LONGEST_PAUSE)
-        pause = max(self._pause, (time.thread_time() - began) / MOST_PART)
-        self.look_at = None if self._ends is None else time.monotonic() + pause
+        self._spent += time.thread_time() - began
+        due = self._began + max(0.0, self._spent - AT_FIRST) / MOST_PART
+        self.look_at = None if self._ends is None else max(time.monotonic() + LOOK_SECONDS, due)
         return {one.cookie for one in found}
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:
