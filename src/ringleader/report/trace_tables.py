@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ringleader.measurements.trace_split import PARTS, RankSplit, Split
+from ringleader.measurements.trace_split import PARTS, Split
 from ringleader.number_format import NONE, percent, plural, seconds
 from ringleader.report.summary import Table
 
@@ -30,7 +28,10 @@ def headline(found: Split) -> str:
 def tables(found: Split) -> tuple[Table, ...]:
     """Return the time of ranks, and that of collectives where there are any."""
     parts = [part for part in PARTS if found.on_gpu or part != "copies"]
-    rows = [(f"rank {rank.rank}", *_row(rank, len(found.steps) or 1, parts)) for rank in found.ranks]
+    names, steps = ("seconds", *parts, "overlapped"), len(found.steps) or 1
+    rows = [
+        (f"rank {one.rank}", *_times(*(getattr(one, n) for n in names), count=steps)) for one in found.ranks
+    ]
     whole, all_ranks = found.sum_of("seconds") or 0.0, found.sum_of
     shares = [NONE if (value := all_ranks(part)) is None else percent(value / (whole or 1)) for part in parts]
     over = percent((all_ranks("overlapped") or 0.0) / (whole or 1))
@@ -56,10 +57,6 @@ def tables(found: Split) -> tuple[Table, ...]:
         ),
     )
     return (ranks, collectives) if collectives.rows else (ranks,)
-
-
-def _row(rank: RankSplit, steps: int, parts: Sequence[str]) -> list[str]:
-    return _times(*(getattr(rank, part) for part in ("seconds", *parts, "overlapped")), count=steps)
 
 
 def _times(*values: float | None, count: int = 1) -> list[str]:
