@@ -136,7 +136,7 @@ def read_message(payload: bytes) -> dict[str, Any]:
     if payload[:1] == b"x":  # with which what zlib compresses begins, and no JSON does
         import zlib
 
-        with suppress(zlib.error):  # what is cut, or longer than a frame may be, is no JSON
+        with suppress(zlib.error):  # cut, or longer than a frame may be: then it cannot be read as JSON
             payload = zlib.decompressobj().decompress(payload, LARGEST)
     try:
         words = json.loads(payload.decode())  # of bytes it would take UTF-16, too
