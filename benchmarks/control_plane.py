@@ -183,10 +183,11 @@ class Watch:
 class WatchedJob(Watch):
     """Of a job that is not elastic."""
 
-    starts, is_lost = 0, False
+    starts, is_starting, is_lost = 0, False, False
 
     def progress(self, text: str) -> None:
-        if not text and self.starts < 2:
+        begins, self.is_starting = self.is_starting and not text, bool(text)
+        if begins:
             self.starts += 1
             self.over("start" if self.starts == 1 else "a host fails, all start again")
             self.print()
