@@ -42,8 +42,6 @@ LOOK_SECONDS = 0.25
 """Between two looks at living connections at least."""
 MOST_PART, AT_FIRST = 0.004, 0.1
 """Part of a core that looks may take on average, and seconds of it that they may take at once at first."""
-SSH = 22
-"""A port whose connections move no bytes of a job."""
 MOST_AT_ONCE, MOST_A_SECOND = 16, 10_000
 """Ends that are read before the agent does something else, and those beyond which they would keep it busy."""
 
@@ -145,7 +143,7 @@ class Connections:
                 self._count(one, is_first=is_first)
         for one in unknown:
             if one.inode not in ours and (is_first or one.user is not None):
-                is_ssh = one.user == self._uid and SSH in one.ports
+                is_ssh = one.user == self._uid and 22 in one.ports  # it moves no bytes of a job
                 self._is_alone = self._is_alone and (one.user is None or is_ssh)
                 if len(self._others) < MOST_OTHERS:
                     self._others.add(one.cookie)

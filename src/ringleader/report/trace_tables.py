@@ -29,9 +29,8 @@ def tables(found: Split) -> tuple[Table, ...]:
     """Return the time of ranks, and that of collectives where there are any."""
     parts = [part for part in PARTS if found.on_gpu or part != "copies"]
     names, steps = ("seconds", *parts, "overlapped"), len(found.steps) or 1
-    rows = [
-        (f"rank {one.rank}", *_times(*(getattr(one, n) for n in names), count=steps)) for one in found.ranks
-    ]
+    times = (_times(*(getattr(one, name) for name in names), count=steps) for one in found.ranks)
+    rows = [(f"rank {one.rank}", *cells) for one, cells in zip(found.ranks, times, strict=True)]
     whole, all_ranks = found.sum_of("seconds") or 0.0, found.sum_of
     shares = [NONE if (value := all_ranks(part)) is None else percent(value / (whole or 1)) for part in parts]
     over = percent((all_ranks("overlapped") or 0.0) / (whole or 1))

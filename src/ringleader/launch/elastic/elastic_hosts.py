@@ -70,7 +70,6 @@ class ElasticHosts:
         self._answers: SimpleQueue[tuple[str, HostReport | str]] = SimpleQueue()
         self._starts: dict[str, HostStart] = {}
         self._looks: deque[tuple[str, Job, HostStart]] = deque()
-        """Hosts to be probed."""
         self.lacks_state: Callable[[], bool] = lambda: False
         """Says whether no host holds a commit: then files are read."""
         self._script = script_of(context.job) or ""

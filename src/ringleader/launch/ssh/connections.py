@@ -97,7 +97,6 @@ class SshConnections:
         self.config = self._directory / "config"
         """The job's ssh configuration file."""
         self._is_written = True
-        """The configuration names all hosts."""
         try:
             self.config.write_text(self._config_text(self._hosts.values()), encoding="utf-8")
         except RequestError:
