@@ -338,5 +338,7 @@ def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
 def test_a_host_with_more_slots_than_a_job_may_have_ranks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("localhost slots=1000000\n")
     source = hostfile(str(tmp_path / "hosts"))
-    with pytest.raises(HostSourceError, match="localhost has 1000000 slots; an elastic job has at most 4096"):
+    with pytest.raises(
+        HostSourceError, match="localhost has 1000000 slots; an elastic job has at most 16384"
+    ):
         first_hosts(source, None, warn=lambda text: None)

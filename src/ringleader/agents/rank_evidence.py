@@ -46,8 +46,6 @@ _TELLING = {
 }
 """What a line must have one of."""
 _VERBS = "/dev/infiniband/uverbs"
-_SOCKETS = ("libtorch_cpu.so", "libtensorflow_framework.so", "libjax_common.so", "xla_extension.so")
-"""Files of frameworks that exchange by TCP where they have nothing better."""
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 """Lines of UCX that it would have printed, had its log not been asked for."""
@@ -58,19 +56,22 @@ class RankEvidence:
 
     def __init__(self, control: str = "") -> None:
         """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port."""
+        self.root = self.rank = 0
+        """The process that all ranks of this host are below, and the rank's."""
         ports = [entry.rpartition(":")[2] for entry in control.split(",")]
         self._control = frozenset(int(port) for port in ports if port.isdigit())
         self._counters: dict[str, Any] | None = None
         self._connections: Connections | None = None
         self._verbs: set[str] = set()
         self._by_memory: set[str] = set()
-        self._by_sockets = False
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
         self._began = self._every = 0.0
         self.sample_at: float | None = None
         """When counters and the kernel's log are due (``time.monotonic``); ``None``: neither ever is."""
+        self.look_at: float | None = None
+        """When connections are due to be looked at."""
         self._gpus: Any = None
         self._watch: HostWatch | None = None
 
@@ -79,7 +80,15 @@ class RankEvidence:
         from ringleader.agents import kernel_log, traffic_counters  # noqa: F401
         from ringleader.agents.connection_counters import Connections
 
-        self._connections = self._connections or Connections(self._control)
+        if self._connections is None:
+            self._connections = Connections(self._processes, self._control)
+            self.look_at = self._connections.look_at
+
+    def _processes(self) -> set[int]:
+        """Return the job's processes on this host; ranks may be children of a fork server."""
+        table = process_tree.parents()
+        roots = {self.root, table.get(self.rank, self.root)}
+        return {pid for root in roots for pid in (root, *process_tree.below(root, table))}
 
     @property
     def fd(self) -> int:
@@ -91,16 +100,17 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.collect()
 
-    def inspect(self, paths: set[str]) -> None:
-        """Note which RDMA devices, GPUs and MPI the rank has mapped, and what connections move."""
-        if self._connections is not None and self._connections.fd >= 0:
+    def look(self) -> None:
+        """See which connections the job's processes have."""
+        if self._connections is not None:
             self._connections.look()
+            self.look_at = self._connections.look_at
+
+    def inspect(self, paths: set[str]) -> None:
+        """Note which RDMA devices, GPUs and MPI the rank has mapped."""
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
         mapped = process_tree.mpi_libraries(paths) | {path for path in paths if path.startswith(_GPUS)}
         self._by_memory |= {path.rpartition("/")[2] for path in mapped}
-        self._by_sockets = self._by_sockets or any(
-            path.rpartition("/")[2].startswith(_SOCKETS) for path in paths
-        )
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
@@ -170,8 +180,6 @@ class RankEvidence:
                 found["verbs"] = [name for name in map(sysfs.text, devices) if name]
             if self._by_memory:
                 found["by_memory"] = sorted(self._by_memory)[:MOST_FILES]
-            if self._by_sockets:
-                found["by_sockets"] = True
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

@@ -213,7 +213,7 @@ class _Starts:
                 from ringleader.launch.rank_output import opened
 
                 files = stack.enter_context(opened(job.output_dir, plan.size, listener))
-            selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
+            selector = stack.enter_context(selectors.DefaultSelector())
             job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
             stack.callback(_job_directory(prepared).leave)
             server = AgentServer(

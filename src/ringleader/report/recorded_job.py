@@ -30,6 +30,7 @@ from ringleader.report.summary import (
     table_of,
     transport_tables,
 )
+from ringleader.report.trace_tables import sentences, tables
 
 PARTS = {
     "start": ("start", "until the first step begins"),
@@ -204,6 +205,8 @@ def summary(run: JobRun) -> Summary:
         note=f"Of {seconds(run.seconds)} from the launch to the end. The parts add up to it.",
         is_prose=True,
     )
+    split = None if run.ended is None else run.ended.split
+    profile = () if split is None else tables(split)
     return Summary(
         name=run.name,
         kind="Run",
@@ -211,7 +214,8 @@ def summary(run: JobRun) -> Summary:
         date=day(run.context.date),
         tiles=tuple(_tiles(run)),
         cautions=tuple(_cautions(run)),
-        tables=(clock, _ranks(found), _hosts(found), _events(run.events)),
+        tables=(clock, *profile, _ranks(found), _hosts(found), _events(run.events)),
+        findings=() if split is None else tuple(sentences(split)),
         evidence=(*transport_tables([("", run.ended.proof if run.ended else None)]), *_differences(run)),
         facts=facts(run.context, after=((AGAIN, shlex.join(run.again)),)),
     )
@@ -267,6 +271,8 @@ def _cautions(run: JobRun) -> Iterator[str]:
         yield UNKNOWN_STEPS
     for one in {one.host: one for one in run.samples if one.fault}.values():
         yield f"{one.host}: a sample at {one.at:.1f} s could not be used: {one.fault}."
+    if run.ended is not None and run.ended.split is not None:
+        yield from (f"Profile: {text}." for text in run.ended.split.notes)
     yield from (f"Record: {text}." for text in run.faults)
 
 

@@ -60,7 +60,6 @@ def host(
     connections: Mapping[str, float] | None = None,
     verbs: Sequence[str] = (),
     by_memory: Sequence[str] = (),
-    by_sockets: bool = True,
     shared_with_others: bool = True,
     **libraries: LibraryTraffic,
 ) -> HostEvidence:
@@ -90,7 +89,6 @@ def host(
         connections=None if connections is None else tuple(map(_connection, connections.items())),
         verbs=tuple(verbs),
         by_memory=tuple(by_memory),
-        by_sockets=by_sockets,
         shared_with_others=shared_with_others,
     )
 

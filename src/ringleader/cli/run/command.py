@@ -398,7 +398,7 @@ def run_job(
     if listener.profile is not None:
         outcome = replace(outcome, profile=listener.profile.finish())
     if recording is not None:
-        recording.ended(outcome)
+        recording.ended(outcome, None if listener.profile is None else listener.profile.split)
     listener.finish(outcome)
     return outcome
 
