@@ -24,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 
 .PHONY: help setup system demo needs test test-all test-long test-mutation test-quick test-images test-rdma lint types imports \
 	unit mpi collectives lab mxnet pictures \
-	bench bench-frameworks bench-controller gpu docs release test-frameworks test-libraries bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
+	bench bench-frameworks bench-controller bench-control-plane gpu docs release test-frameworks test-libraries bench-predict bench-predict-lab campaign-inputs campaign-faults test-faults campaign-weights clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -238,6 +238,9 @@ bench-predict-lab: setup system  ## steps in labs at three rates, predicted and 
 
 bench-controller: setup  ## the MPIJob operator: speed and memory; WORDS='--kubeconfig FILE' for a server of yours
 	@$(BIN)/python benchmarks/controller.py $(WORDS)
+
+bench-control-plane: setup  ## the launcher with 64, 256 and 1,024 hosts that are connections: seconds and memory of each phase
+	@$(BIN)/python benchmarks/control_plane.py $(WORDS)
 
 docs: setup  ## the site of the documentation, in build/site: a broken link or a missing page fails
 	@$(RUN_site)

@@ -5,8 +5,9 @@
 
 Each scenario posts MPIJobs and measures, from the first POST: until every worker Pod and every launcher Job
 exists; then Pods are set Running by this script (there is no kubelet), and from the last of them until every
-MPIJob's status is right. The column "server" is what the server can do at all: the same requests, sent by a
-bare client without a controller, in the same run, with the same watches open.
+MPIJob's status is right; then, from the loss of a worker's Pod with its node, until it is replaced. The
+column "server" is what the server can do at all: the same requests, sent by a bare client without a
+controller, in the same run, with the same watches open.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Result:
     name: str
     created: list[float] = field(default_factory=list)
     status: list[float] = field(default_factory=list)
+    replaced: list[float] = field(default_factory=list)
     server: list[float] = field(default_factory=list)
     rss_mib: list[float] = field(default_factory=list)
     bar: float = 0.0
@@ -279,8 +281,9 @@ async def set_running(cluster: Cluster, namespace: str, names: list[str]) -> Non
 
 async def with_controller(
     cluster: Cluster, kubeconfig: Path, folder: Path, scenario: Scenario, space: str
-) -> tuple[float, float, float]:
-    """Return seconds until all is created, seconds until the status is right, and the memory in MiB."""
+) -> tuple[float, float, float, float]:
+    """Return seconds until all is created, until the status is right and until a lost Pod is replaced, and
+    the memory in MiB."""
     wanted = scenario.jobs * scenario.workers
     names = [f"b{number}" for number in range(scenario.jobs)]
     async with controller(kubeconfig, folder) as pid, Watch(cluster, space) as watch:
@@ -295,7 +298,11 @@ async def with_controller(
         right = await watch.until(
             lambda: all(watch.active.get(name) == scenario.workers for name in names), "the right status"
         )
-        return created - began, max(0.0, right - ran), rss(pid)
+        lost = f"b0-worker-{scenario.workers // 2}"
+        uid, gone = watch.pods[lost], time.monotonic()
+        await cluster.delete(PODS, lost, space, uid=uid, grace=0)
+        replaced = await watch.until(lambda: watch.pods[lost] != uid, "another Pod for the lost one")
+        return created - began, max(0.0, right - ran), replaced - gone, rss(pid)
 
 
 async def made(cluster: Cluster, space: str) -> list[tuple[str, dict[str, Any]]]:
@@ -458,7 +465,7 @@ async def measure(
             for run in range(words.runs or scenario.runs):
                 name = f"bench-{os.getpid()}-{len(results)}-{run}"
                 async with namespace(cluster, name) as space:
-                    created, status, memory_ = await with_controller(
+                    created, status, replaced, memory_ = await with_controller(
                         cluster, kubeconfig, folder, scenario, space
                     )
                     objects = await made(cluster, space)
@@ -467,6 +474,7 @@ async def measure(
                     server = await without_controller(cluster, found, scenario, space, moved)
                 result.created.append(created)
                 result.status.append(status)
+                result.replaced.append(replaced)
                 result.rss_mib.append(memory_)
                 result.server.append(server)
                 print(
@@ -512,7 +520,7 @@ def table(values: dict[str, Any]) -> str:
     """Return what was measured as text."""
     rows = [
         f"{'jobs x workers':>14} {'created s':>16} {'bar':>5} {'server s':>9} {'ratio':>6} "
-        f"{'status s':>14} {'bar':>5} {'MiB':>5}"
+        f"{'status s':>14} {'bar':>5} {'replaced s':>10} {'MiB':>5}"
     ]
     for one in values["scenarios"]:
         created, server = statistics.median(one["created"]), statistics.median(one["server"])
@@ -521,7 +529,7 @@ def table(values: dict[str, Any]) -> str:
         lag = f"{statistics.median(one['status']):.2f} (<= {max(one['status']):.2f})"
         rows.append(
             f"{one['name']:>14} {spread:>16} {one['bar']:>5} {server:>9.2f} {ratio:>6.2f} {lag:>14} "
-            f"{one['status_bar']:>5} {max(one['rss_mib']):>5.0f}"
+            f"{one['status_bar']:>5} {statistics.median(one['replaced']):>10.2f} {max(one['rss_mib']):>5.0f}"
         )
     rows += [f"memory {name}: {value:.0f} MiB" for name, value in values["memory_mib"].items()]
     rows += [

@@ -10,6 +10,7 @@ from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.fabric.checks import HOST_CHECKS
 from ringleader.fabric.checks.between_hosts import COMPARISONS
 from ringleader.fabric.checks.check import Check
+from ringleader.fabric.checks.kernel_log import HEALTHY, table
 from ringleader.fabric.checks.profile import KEYS
 
 HEAD = """# Checks of hosts
@@ -75,6 +76,28 @@ def section(check: Check) -> str:
     return f"{head}\n\n" + "".join(f"* {name}: {_plain(text.rstrip('.'))}\n" for name, text in pairs if text)
 
 
+XIDS = """### Xids
+
+Numbers and actions follow
+[NVIDIA's Xid catalog](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html) (October 2025);
+the words are ours. `kernel.xid` fails for those in bold; the others, and numbers that this table lacks, are
+reported while a job runs.
+
+| Xid | means | what to do |
+| --- | --- | --- |
+"""
+
+
+def xid_table() -> str:
+    """Return what each Xid means."""
+    rows = []
+    for numbers, means, action in table()["xids"]:
+        text = ", ".join(map(str, numbers))
+        shown = text if action in HEALTHY else f"**{text}**"
+        rows.append(f"| {shown} | {means} | {table()['actions'][action]} |\n")
+    return XIDS + "".join(rows)
+
+
 def page() -> str:
     """Return the whole page."""
     parts = [HEAD]
@@ -83,6 +106,7 @@ def page() -> str:
         groups.setdefault(check.group, []).append(check)
     for group, checks in groups.items():
         parts += [f"## {group}\n", *map(section, checks)]
+        parts += [xid_table()] if group == "Kernel log" else []
     parts += [BETWEEN, *map(section, COMPARISONS), active_checks.section()]
     rows = (f"| `{one.rule['key']}` | `{one.id}` | {_plain(one.what)} |\n" for one in KEYS.values())
     return "\n".join([*parts, EXPECTATIONS + "".join(rows)])

@@ -1,11 +1,9 @@
 """A headless Chromium for tests of pages: the report's and the site's."""
 
-from __future__ import annotations
-
 import shutil
-import subprocess
 from pathlib import Path
 
+from tests.commands import finished
 from tests.system_programs import program
 
 FLAGS = (
@@ -31,12 +29,7 @@ def browse(tmp_path: Path, *words: str) -> str:
     """Run it with these words to its end; return what it prints."""
     profile = tmp_path / "profile"
     profile.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [chromium(), *FLAGS, f"--user-data-dir={profile}", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = finished([chromium(), *FLAGS, f"--user-data-dir={profile}", *words], timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

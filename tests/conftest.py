@@ -1,8 +1,8 @@
 """Fixtures for every test that starts ranks: a recording listener, the MPIs, and a look for leftovers."""
 
-from __future__ import annotations
-
+import asyncio
 import gc
+import inspect
 import os
 import shutil
 import signal
@@ -242,6 +242,21 @@ class Workplace:
         """Job directories that are there now."""
         base = self.tmp / f"ringleader-{os.getuid()}"
         return sorted(entry.name for entry in base.iterdir()) if base.is_dir() else []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test to its end, which must come within a minute."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    words = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await pyfuncitem.obj(**words)
+
+    asyncio.run(bounded())
+    return True
 
 
 @pytest.fixture

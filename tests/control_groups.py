@@ -1,7 +1,5 @@
 """Control groups with a CPU quota, for tests as root."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

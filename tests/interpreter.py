@@ -1,7 +1,5 @@
 """Programs for PATH that run in the tests' own interpreter, and what that one's directory permits."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How a job ended that nothing has run: for tests whose launcher is scripted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from ringleader.launch.outcome import Outcome
@@ -15,8 +13,15 @@ def outcome_of(job: Job, code: int = 0, *, whose: str = "rank 1", reason: str = 
     """Return the outcome of a job whose hosts, else this machine, have two cores each."""
     hosts = job.hosts or (Host(name="localhost", slots=job.np or 1),)
     facts = tuple(
-        HostFacts(host=one, hostname=one.name, identity=one.name, is_local=not job.hosts, cpus=(0, 1))
-        for one in hosts
+        HostFacts(
+            host=one,
+            hostname=one.name,
+            identity=one.name,
+            is_local=not job.hosts,
+            cpus=(0, 1),
+            addresses=(f"10.0.0.{number}",),
+        )
+        for number, one in enumerate(hosts, 1)
     )
     return Outcome(
         exit_code=code,

@@ -1,7 +1,5 @@
 """MPIJobs as documents, for tests that send, read or decide about one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

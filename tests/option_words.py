@@ -1,7 +1,5 @@
 """Words for options, as a command line has them, become an object of options without any command line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """A pool whose ranks are those of an elastic job: MPI proxies beside them do MPI for them."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Mapping

@@ -1,8 +1,6 @@
 """Ranks over MPI proxies, without a launcher: a real mpirun of proxies, a service of generations for each
 host, and what the launcher would decide: a generation begins when all ranks wait, and ends with a rank."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

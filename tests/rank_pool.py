@@ -5,8 +5,6 @@ hangs takes its ranks along, and the next program gets new ones. What is about a
 is not a program for a pool.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ argv: the pool's socket. A program begins without the engine and with its own en
 leaves (a living engine, modules beside it, changed streams) is ended here, so that the next one begins alike.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc

@@ -6,8 +6,6 @@ where it is told several times, with ``$NAME`` for the value and ``-`` for nothi
 verb and its words. A fact is a name and what it is, where ``…`` stands for any text.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Programs of the system that tests need: `scripts/system` installs them where it may."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """How long tests wait: each deadline grows with how slow and how busy the machine is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -48,6 +46,15 @@ def slowdown() -> float:
 def patience(seconds: float) -> float:
     """Return a deadline in seconds, given what it'd be on an idle machine."""
     return seconds * factor()
+
+
+def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
+    """Wait until something holds, and return it."""
+    end = time.monotonic() + patience(seconds)
+    while not (found := holds()):
+        assert time.monotonic() < end, f"it does not hold after {seconds:g} s"
+        time.sleep(0.01)
+    return found
 
 
 def stretch_subprocess_deadlines() -> None:

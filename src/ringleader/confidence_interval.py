@@ -57,26 +57,24 @@ class RatioComparison:
         return self.interval is not None and self.interval.excludes(1.0)
 
 
-def interval_of_mean(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def interval_of_mean(values: Sequence[float]) -> Interval | None:
     """Return Student's interval of the mean of any numbers; ``None`` of fewer than two."""
     if len(values) < 2:
         return None
     error = statistics.stdev(values) / math.sqrt(len(values))
-    return _around(statistics.fmean(values), error, len(values) - 1, confidence)
+    return _around(statistics.fmean(values), error, len(values) - 1)
 
 
-def interval_of_ratio(ratios: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def interval_of_ratio(ratios: Sequence[float]) -> Interval | None:
     """Return the interval of the geometric mean of positive numbers (rates); ``None`` of under two.
 
     ValueError where one is not positive.
     """
-    logs = interval_of_mean(_logs(ratios), confidence)
+    logs = interval_of_mean(_logs(ratios))
     return None if logs is None else _exp(logs)
 
 
-def compare_paired(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> RatioComparison:
+def compare_paired(first: Sequence[float], second: Sequence[float]) -> RatioComparison:
     """Compare two sets of positive rates of which the n-th of both belong together; the longer one is cut.
 
     ValueError where there is no pair, or a rate is not positive.
@@ -84,7 +82,7 @@ def compare_paired(
     logs = [a - b for a, b in zip(_logs(first), _logs(second), strict=False)]
     if not logs:
         raise ValueError("no pair to compare")
-    interval = interval_of_mean(logs, confidence)
+    interval = interval_of_mean(logs)
     return RatioComparison(
         ratio=math.exp(statistics.fmean(logs)),
         interval=None if interval is None else _exp(interval),
@@ -92,9 +90,7 @@ def compare_paired(
     )
 
 
-def compare_independent(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> RatioComparison:
+def compare_independent(first: Sequence[float], second: Sequence[float]) -> RatioComparison:
     """Compare two sets of positive rates that do not pair up, by Welch's interval (two or more of each).
 
     ValueError where a set is empty, or a rate is not positive.
@@ -108,11 +104,11 @@ def compare_independent(
         va, vb = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
         parts = va**2 / (len(a) - 1) + vb**2 / (len(b) - 1)
         freedom = (va + vb) ** 2 / parts if parts > 0 else float(len(a) + len(b) - 2)
-        interval = _exp(_around(difference, math.sqrt(va + vb), freedom, confidence))
+        interval = _exp(_around(difference, math.sqrt(va + vb), freedom))
     return RatioComparison(ratio=math.exp(difference), interval=interval, paired=False)
 
 
-def growth(values: Sequence[float], confidence: float = CONFIDENCE) -> RatioComparison:
+def growth(values: Sequence[float]) -> RatioComparison:
     """Return the factor from one to the next of positive numbers: the slope of their logarithms.
 
     With least squares, b ± t(1 − α/2, n − 2) · s_b over the numbers 0 … n − 1 (Draper & Smith, Applied
@@ -126,7 +122,7 @@ def growth(values: Sequence[float], confidence: float = CONFIDENCE) -> RatioComp
         return RatioComparison(ratio=math.exp(slope), interval=None, paired=False)
     spread = sum((at - (len(logs) - 1) / 2) ** 2 for at in range(len(logs)))
     rest = sum((log - first - slope * at) ** 2 for at, log in enumerate(logs)) / (len(logs) - 2)
-    interval = _exp(_around(slope, math.sqrt(rest / spread), len(logs) - 2, confidence))
+    interval = _exp(_around(slope, math.sqrt(rest / spread), len(logs) - 2))
     return RatioComparison(ratio=math.exp(slope), interval=interval, paired=False)
 
 
@@ -153,9 +149,9 @@ def t_quantile(probability: float, freedom: float) -> float:
     return (low + high) / 2
 
 
-def _around(mean: float, error: float, freedom: float, confidence: float) -> Interval:
-    half = t_quantile((1 + confidence) / 2, freedom) * error
-    return Interval(low=_rounded(mean - half), high=_rounded(mean + half), confidence=confidence)
+def _around(mean: float, error: float, freedom: float) -> Interval:
+    half = t_quantile((1 + CONFIDENCE) / 2, freedom) * error
+    return Interval(low=_rounded(mean - half), high=_rounded(mean + half), confidence=CONFIDENCE)
 
 
 def _exp(logs: Interval) -> Interval:

@@ -7,8 +7,6 @@ time: whatever lacks one of these is an exception, and the exit code is 1. Needs
 namespaces of its own (mounts, processes, network), so that disks can be full and what is left can be seen.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ Commands and options are taken from click itself. A command that ``SUBJECTS`` do
 the campaign: whoever adds a command says here what is called.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -125,6 +123,7 @@ SUBJECTS: dict[str, Subject] = {
     "slurm cancel": Subject(good=(("7",),), values=("--dry-run",), after=("7",)),
     "render mpijob": Subject(good=(("job.yaml",), (*_MADE, "--", *_TRAIN)), values=_MADE, after=_TRAIN),
     "render pods": Subject(good=((*_MADE, "--", *_TRAIN),), values=_MADE, after=_TRAIN),
+    "render trainjob": Subject(good=((*_MADE, "--", *_TRAIN),), values=_MADE, after=_TRAIN),
     "render compose": Subject(
         good=(("--image", "a:1", "-n", "2"), ("--image", "a:1", "-n", "2", "-o", "application")),
         values=("--image", "a:1", "-n", "2"),

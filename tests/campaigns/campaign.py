@@ -4,8 +4,6 @@ A campaign is a program that makes trials: mappings with ``line``, ``faults``, `
 and what its table needs. A trial with faults is an exception, and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -141,7 +139,6 @@ class Job:
         self.reader.start()
 
     def _listen(self) -> None:
-        assert self.launcher.stdout is not None
         for line in self.launcher.stdout:
             self.lines.append(line.decode(errors="replace").rstrip("\n"))
 

@@ -1,7 +1,5 @@
 """An elastic job of the campaign: its ranks, strikes, how long it takes to continue, and what it holds."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

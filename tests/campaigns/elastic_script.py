@@ -8,8 +8,6 @@ in ``DIRECTORY/next`` by the first process that starts, in its ``init``. One tha
 makes ``DIRECTORY/HOST-PID.past``, takes up to ``AFTER`` seconds, then ``DIRECTORY/HOST-PID.returned``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

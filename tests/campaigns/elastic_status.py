@@ -1,7 +1,5 @@
 """What a rank of the elastic campaign tells, and is ordered: numbers in a small file."""
 
-from __future__ import annotations
-
 import fcntl
 import mmap
 import struct

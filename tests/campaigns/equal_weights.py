@@ -7,8 +7,6 @@ The grid is every framework on 1–4 ranks of this machine, then on a lab of two
 which needs root. The exit code is 1 where one did not hold.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

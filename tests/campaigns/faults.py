@@ -6,8 +6,6 @@ Every job must end in bounded time, with the documented exit code (docs/referenc
 hit, and leave nothing. What lacks one of these is an exception. A lab (``--where lab``) needs root.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools
@@ -301,7 +299,6 @@ def _hit(trial: Trial, row: Row, draw: random.Random) -> dict[str, str] | None:
     if row.phase != "end" and (found or is_host):
         time.sleep(draw.uniform(0.0, 0.6))
     if is_host:
-        assert trial.lab is not None
         host = draw.choice(trial.lab.hosts)
         (lab_hosts.cut if row.target == "link" else lab_hosts.kill)(trial.lab, host)
         return {"host": host.name, "rank": ""}

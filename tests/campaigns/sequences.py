@@ -9,8 +9,6 @@ plain PyTorch: see `tests/sequences`. A failing one is made smaller and printed.
 failed for a reason that is not in `tests.sequences.judge.KNOWN_FAULTS`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

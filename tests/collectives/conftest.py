@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.fork_server import RANKS, session_directory
 from tests.proxy_rank_pool import ProxyRankPool
 from tests.rank_pool import RankPool, RankPools
@@ -121,13 +121,8 @@ class Jobs:
         **more: str,
     ) -> Finished:
         """Run any command, in ``environ`` or else in a clean environment with ``more`` in it."""
-        result = subprocess.run(
-            command,
-            env=self.environment(**more) if environ is None else environ,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
+        result = finished(
+            command, env=self.environment(**more) if environ is None else environ, timeout=timeout
         )
         return Finished(code=result.returncode, out=result.stdout, err=result.stderr)
 

@@ -1,7 +1,5 @@
 """Ranks of this machine that are told to be on several hosts, and the transport that they get."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

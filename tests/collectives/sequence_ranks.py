@@ -1,7 +1,5 @@
 """Living ranks of several numbers that carry out the sequences of `tests/sequences`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

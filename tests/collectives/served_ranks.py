@@ -5,8 +5,6 @@ answer with "failed" in it is a failure; then the ranks get null, and begin a ne
 `tests.rank_pool` carry out whole programs instead.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Bucket sizes on trial under a real MPI."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

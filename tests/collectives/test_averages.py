@@ -1,7 +1,5 @@
 """An average is the sum divided by the number of ranks, not multiplied by a rounded inverse."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import Any

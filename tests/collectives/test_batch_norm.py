@@ -1,7 +1,5 @@
 """SyncBatchNorm on real ranks against torch's BatchNorm on the joint batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

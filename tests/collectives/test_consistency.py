@@ -1,7 +1,5 @@
 """Parameters that are compared over the ranks while a script trains: what is reported, and what is not."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,6 +1,4 @@
-"""One contract for all transports: `programs/contract.py` and its neighbor compare operations with NumPy."""
-
-from __future__ import annotations
+"""One contract for all transports: `programs/contract.py`; `test_operations` runs its neighbor."""
 
 import os
 import shlex
@@ -24,7 +22,7 @@ def test_shared_memory(jobs: Any, size: int) -> None:
     ("program", "transport", "environ"),
     [
         ("contract.py", "window", {}),
-        ("contract_exchanges.py", "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
+        ("contract_operations.py", "mpi", {"RINGLEADER_TRANSPORT": "mpi"}),
     ],
 )
 def test_ranks_that_are_started_as_by_users(
@@ -34,7 +32,7 @@ def test_ranks_that_are_started_as_by_users(
     themselves, hash with another seed each, and Open MPI chooses."""
     mpirun = os.path.join(os.path.dirname(sys.executable), "mpirun")
     seeded = ["sh", "-c", 'PYTHONHASHSEED=$((OMPI_COMM_WORLD_RANK + 1)) exec "$@"', "sh"]
-    words = [sys.executable, str(jobs.programs / program), transport]
+    words = [sys.executable, str(jobs.programs / program), transport, "3"]
     chosen = {name: value for name, value in jobs.environment(**environ).items() if name not in OVER_TCP}
     jobs.run([mpirun, "--oversubscribe", "-n", "3", *seeded, *words], environ=chosen).passed(3)
 
@@ -53,23 +51,9 @@ def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> N
     jobs("contract.py", transport, ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
 
 
-@pytest.mark.parametrize(
-    ("size", "transport", "environ"),
-    [
-        pytest.param(3, "window", {}, marks=pytest.mark.long),
-        pytest.param(3, "mpi", {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
-        pytest.param(4, "hosts", {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
-        pytest.param(4, "distributed", {"RINGLEADER_TRANSPORT": "distributed"}, marks=pytest.mark.long),
-    ],
-)
-def test_rows_groups_and_sets(jobs: Any, size: int, transport: str, environ: dict[str, str]) -> None:
-    jobs("contract_exchanges.py", transport, ranks=size, **environ).passed(size)
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
-def test_one_rank_under_mpirun(jobs: Any, program: str) -> None:
-    jobs(program, "loopback", ranks=1).passed(1)
+def test_one_rank_under_mpirun(jobs: Any) -> None:
+    jobs("contract.py", "loopback", ranks=1).passed(1)
 
 
 def test_uncoupled(jobs: Any) -> None:

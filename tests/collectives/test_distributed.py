@@ -1,7 +1,5 @@
 """What rests on torch.distributed: on the CPU with Gloo here, with NCCL where there are GPUs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

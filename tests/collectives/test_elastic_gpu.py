@@ -1,7 +1,5 @@
 """NCCL's groups in an elastic job: the order in which they are made and aborted, on a fake GPU over Gloo."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

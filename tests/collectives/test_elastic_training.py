@@ -1,7 +1,5 @@
 """Ranks are killed, replaced, removed and added: training continues from the commit, bit for bit."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The code for GPUs on a fake GPU and a fake NCCL, which behave as PyTorch's sources say for 2.8 and 2.13."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

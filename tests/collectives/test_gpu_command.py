@@ -1,17 +1,15 @@
 """`make gpu` as a command: without a GPU it runs nothing, and its rehearsal runs parts on real ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
 from tests.fork_server import clean_environment
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
@@ -20,9 +18,7 @@ COMMAND = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "gpu.p
 
 def run(*words: str, **more: str) -> Any:
     environ = clean_environment() | more
-    return subprocess.run(
-        [*COMMAND, *words], env=environ, capture_output=True, text=True, timeout=300, check=False
-    )
+    return finished([*COMMAND, *words], env=environ, timeout=300)
 
 
 def test_without_a_gpu_nothing_runs(tmp_path: Path) -> None:
@@ -62,13 +58,7 @@ def test_a_part_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None
         "code = gpu._run([sys.executable, '-c', inner], {gpu.TOKEN: 'a-token'}, place, 1.5)\n"
         "print(code)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(Path(COMMAND[1]).parent), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = finished([sys.executable, "-c", script, str(Path(COMMAND[1]).parent), str(tmp_path)], timeout=60)
     assert done.stdout == "None\n", done.stdout + done.stderr
     pid = int((tmp_path / "output").read_text())
     end = time.monotonic() + 10

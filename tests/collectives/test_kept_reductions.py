@@ -1,7 +1,5 @@
 """Reductions that come again under their names: described once, planned once, never mistaken for another."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

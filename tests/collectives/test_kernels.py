@@ -1,7 +1,5 @@
 """The vector kernels of each framework: every type, reduction and factor gives what PyTorch's give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

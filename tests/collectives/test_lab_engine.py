@@ -1,10 +1,6 @@
 """The engine between hosts: the same contract and the same training over a lab's links."""
 
-from __future__ import annotations
-
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +9,9 @@ from typing import Any
 import pytest
 from tests.fork_server import clean_environment
 from tests.interpreter import skip_where_mpirun_splits
+from tests.labs import a_lab
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
+from ringleader.lab.saved_state import Lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(400)]
 
@@ -24,22 +20,13 @@ RINGLEADER = [sys.executable, "-m", "ringleader"]
 
 
 @pytest.fixture(scope="module")
-def lab(request: pytest.FixtureRequest) -> Iterator[saved_state.Lab]:
-    """Four hosts with two slots each, with their own names and ssh port."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"e{os.getpid()}"[:8]
-    words = ("--hosts", "4", "--slots", "2", "--ssh-port", "35")
-    try:
-        subprocess.run([*RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
-        yield saved_state.load(name)
-    finally:
-        subprocess.run([*RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
+def lab() -> Iterator[Lab]:
+    """Four hosts with two slots each."""
+    with a_lab("e", hosts=4, port=35) as made:
+        yield made
 
 
-def _run(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:
+def _run(jobs: Any, lab: Lab, slots: tuple[int, ...], *words: str, **environ: str) -> Any:
     hosts = ",".join(f"{host.name}:{count}" for host, count in zip(lab.hosts, slots, strict=False))
     command = [*RINGLEADER, "run", "--ssh-config", lab.ssh_config, "-H", hosts, sys.executable, *words]
     # Each host has a /dev/shm of its own, without the pools' directory.
@@ -57,7 +44,7 @@ SHAPES = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
-def test_contract(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+def test_contract(jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "contract.py"), transport).passed(size)
 
 
@@ -67,22 +54,20 @@ FEWER = [shape for shape in SHAPES if shape.id != "4x2"]
 
 @pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
-def test_exchanges(
-    jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int
-) -> None:
-    _run(jobs, lab, slots, str(PROGRAMS / "contract_exchanges.py"), transport).passed(size)
+def test_exchanges(jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+    _run(jobs, lab, slots, str(PROGRAMS / "contract_operations.py"), transport, str(size)).passed(size)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
-def test_training(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
+def test_training(jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
 def test_another_element_type_on_the_wire(
-    jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], transport: str, size: int
+    jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int
 ) -> None:
     _run(jobs, lab, slots, str(PROGRAMS / "converted.py")).passed(size)
 
@@ -100,16 +85,14 @@ def test_another_element_type_on_the_wire(
         ("sharding_scripts", (2, 2)),
     ],
 )
-def test_shared_memory_and_sharding(
-    jobs: Any, lab: saved_state.Lab, program: str, slots: tuple[int, ...]
-) -> None:
+def test_shared_memory_and_sharding(jobs: Any, lab: Lab, program: str, slots: tuple[int, ...]) -> None:
     """Memory that the ranks of a host share, reductions that come again, and the sharded optimizer."""
     job = _run(jobs, lab, slots, str(PROGRAMS / f"{program}.py"), RINGLEADER_MISMATCH_PATIENCE="0.2")
     job.passed(sum(slots))
 
 
 @pytest.mark.long
-def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: saved_state.Lab) -> None:
+def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: Lab) -> None:
     """Hosts of a lab reach each other on its network alone. torch may warn of names it cannot look up."""
     job = _run(
         jobs, lab, (2, 1), str(PROGRAMS / "contract.py"), "distributed", RINGLEADER_TRANSPORT="distributed"
@@ -123,7 +106,7 @@ def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab
     [((2, 2), 2), ((2, 2, 2, 2), 4)],
     ids=["2x2", "4x2"],
 )
-def test_bytes_on_the_wire(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ...], hosts: int) -> None:
+def test_bytes_on_the_wire(jobs: Any, lab: Lab, slots: tuple[int, ...], hosts: int) -> None:
     """A host sends 2(H-1)/H of an array, and not more than the headers of its packets on top."""
     job = _run(jobs, lab, slots, str(PROGRAMS / "wire_bytes.py"))
     job.passed(sum(slots))
@@ -135,7 +118,7 @@ def test_bytes_on_the_wire(jobs: Any, lab: saved_state.Lab, slots: tuple[int, ..
 
 
 @pytest.mark.long
-def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: saved_state.Lab) -> None:
+def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: Lab) -> None:
     """Each waiting rank says who has ended, also where that rank was on another host."""
     job = _run(jobs, lab, (2, 2), str(PROGRAMS / "ending.py"), "returns")
     for rank in range(3):
@@ -144,7 +127,7 @@ def test_a_rank_that_returns_while_others_wait(jobs: Any, lab: saved_state.Lab) 
 
 
 @pytest.mark.long
-def test_plain_mpirun_over_ssh(jobs: Any, lab: saved_state.Lab) -> None:
+def test_plain_mpirun_over_ssh(jobs: Any, lab: Lab) -> None:
     """Without Ringleader's launcher: a hostfile, ssh, and the same program."""
     skip_where_mpirun_splits(sys.prefix)
     mpirun = str(Path(sys.executable).with_name("mpirun"))

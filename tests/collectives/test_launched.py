@@ -1,7 +1,5 @@
 """What is launched on GPUs and in which order, on a fake GPU: NCCL itself is not here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Where gradients lie, and what is left of shared memory after a violent end."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal
@@ -52,7 +50,6 @@ def test_killed_ranks_leave_no_window(jobs: Any) -> None:
     )
     pids: list[int] = []
     try:
-        assert job.stdout is not None
         for line in job.stdout:
             pids.append(int(line.split()[1]))
             if len(pids) == 2:

@@ -1,7 +1,5 @@
 """Every operation in process sets and groups, sparse, with Adasum, with gradients; what ranks see to fail."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

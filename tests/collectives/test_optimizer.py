@@ -1,7 +1,5 @@
 """The distributed optimizer on real ranks: every argument, every way to fall back, compression, the guide."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The engine's contract over MPI proxies: the same programs as under mpirun, in ranks of an elastic job."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -28,7 +26,7 @@ def test_contract_of_plain_mpi(proxy_jobs: Any, size: int) -> None:
 
 
 @long
-@pytest.mark.parametrize("program", ["contract.py", "contract_exchanges.py"])
+@pytest.mark.parametrize("program", ["contract.py", "contract_operations.py"])
 def test_one_rank(proxy_jobs: Any, program: str) -> None:
     proxy_jobs(program, "loopback", ranks=1).passed(1)
 
@@ -43,7 +41,7 @@ def test_one_rank(proxy_jobs: Any, program: str) -> None:
     ],
 )
 def test_rows_groups_and_sets(proxy_jobs: Any, size: int, transport: str, environ: dict[str, str]) -> None:
-    proxy_jobs("contract_exchanges.py", transport, ranks=size, **environ).passed(size)
+    proxy_jobs("contract_operations.py", transport, str(size), ranks=size, **environ).passed(size)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ One job of three ranks lives through all programs, as a training does; a new one
 A failing program is printed as JSON; `programs/random_programs.py FILE` under mpirun carries it out again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 from pathlib import Path

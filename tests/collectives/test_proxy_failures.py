@@ -1,7 +1,5 @@
 """Ranks of an elastic job that are killed: the others hear of it, and continue in the next generation."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

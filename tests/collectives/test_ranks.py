@@ -1,7 +1,5 @@
 """Training, endings and lives of the engine on real ranks."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

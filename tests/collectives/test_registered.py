@@ -1,7 +1,5 @@
 """Memory that all ranks of a host see: the same results wherever it lies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

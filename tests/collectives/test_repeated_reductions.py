@@ -1,7 +1,5 @@
 """Descriptions of reductions in place: used again for what they describe, and never with an old tensor."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -75,8 +73,7 @@ def keep(group: Any, tensor: torch.Tensor, name: str | None = None) -> Work:
 
 
 def known_reduction(group: Any, tensor: Any, name: str | None) -> RepeatedReduction | None:
-    found: RepeatedReduction | None = group.reductions.get((tensor.dtype, tensor.shape, name))
-    return found
+    return group.reductions.get((tensor.dtype, tensor.shape, name))
 
 
 def again(group: Any, tensor: Any, op: ReduceOp = ReduceOp.SUM, scale: float = 1.0, serial: int = 1) -> bool:
@@ -94,7 +91,6 @@ def test_no_result_is_made_for_what_is_described_anew(
     monkeypatch.setattr(torch, "empty_like", made.append)
     keep(group, torch.zeros(6))
     known = known_reduction(group, tensor, None)
-    assert known is not None
     assert known.run(tensor, False, 1, ReduceOp.SUM, 1.0, 1.0) is None
     assert made == []
 
@@ -103,7 +99,6 @@ def test_no_result_is_made_while_the_engine_is_busy(group: Any, monkeypatch: pyt
     keep(group, torch.zeros(6))
     known = known_reduction(group, torch.zeros(6), None)
     made: list[torch.Tensor] = []
-    assert known is not None
     known._like = lambda tensor: made.append(tensor) or torch.empty_like(tensor)
     for busy in (True, False):
         group.engine.busy = busy
@@ -164,7 +159,6 @@ def test_a_work_that_comes_again_is_what_a_new_one_would_be(
     first, second = torch.zeros(6), torch.arange(6.0)
     described = keep(group, first, name)
     known = known_reduction(group, second, name)
-    assert known is not None
     assert known.describes(described)
     assert not known.describes(work_of(second, name))
     for serial in (1, 2**40):
@@ -183,7 +177,6 @@ def test_a_work_that_comes_again_is_what_a_new_one_would_be(
         assert address == (second.data_ptr() if in_place else 0)
         source[0], target[1] = 7.0, 8.0
         assert second[0] == 7.0
-        assert result is not None
         assert result[1] == 8.0
 
 
@@ -330,7 +323,6 @@ def test_memory_at_an_address(dtype: str) -> None:
     if "float16" in dtype:
         assert view is None
     else:
-        assert view is not None
         view[3] = 1
         assert tensor.tolist() == [0, 0, 0, 1, 0]
 

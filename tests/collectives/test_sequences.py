@@ -4,8 +4,6 @@ Drawn by `tests.sequences.generator`; `tests/campaigns/sequences.py` repeats one
 that a failure prints.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Process sets: the table of numbers, and jobs that use them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

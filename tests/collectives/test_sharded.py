@@ -1,7 +1,5 @@
 """The sharded optimizer on real ranks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Timelines of real jobs: what Horovod's scripts find in them, and that their phases are nested."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -11,8 +9,7 @@ import pytest
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = json.loads(path.read_text())
-    return events
+    return json.loads(path.read_text())
 
 
 def spans(events: list[dict[str, Any]]) -> dict[str, list[tuple[str, float, float]]]:

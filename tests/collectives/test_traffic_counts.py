@@ -1,7 +1,5 @@
 """Bytes that the engine counts, against those of operations of known sizes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A fake cluster with Jobs and nodes, and operators that run beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An operator that runs in a thread of the test, against the fake cluster; it can be stopped or killed."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -90,7 +88,6 @@ class Running:
 
     def begin_to_stop(self) -> None:
         """Tell it to stop and do not wait."""
-        assert self._stop is not None
         self._call(self._stop.set)
 
     def keep_busy(self, until: threading.Event) -> None:
@@ -98,7 +95,6 @@ class Running:
         self._call(lambda: until.wait(10 * PATIENCE))
 
     def _call(self, work: Callable[[], object]) -> None:
-        assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(work)
         except RuntimeError:

@@ -5,8 +5,6 @@ or fail, edits of the job: in any order. In the end the faults cease, and what t
 it holds where the job was made in its last form at once.
 """
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Of several controllers one works: who holds the Lease."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -59,7 +57,6 @@ def play(
 
 def spec(fake: FakeCluster) -> dict[str, Any]:
     lease = fake.get("leases", "mpi-operator")
-    assert lease is not None
     return lease["spec"]
 
 
@@ -157,27 +154,24 @@ def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
     play(fake, tmp_path / "kubeconfig", script)
 
 
-def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
-    async def run() -> None:
-        path = fake.write_kubeconfig(tmp_path / "kubeconfig")
-        cluster = Cluster(await credentials(kubeconfig=str(path)), timeout=60.0)
-        terms = LeaseOptions(namespace="default", identity="a", retry=0.01, attempt=0.3)
-        first = Leader(cluster, terms, steady=time.monotonic, now=time.time)
-        try:
-            async with asyncio.timeout(60):
-                await first.take()
-                before = spec(fake)["renewTime"]
-                hung = fake.faults.slow(30.0, resource="leases", times=1)
-                holds = asyncio.create_task(first.hold())
-                await until(lambda: (hung.hits and spec(fake)["renewTime"] > before) or holds.done())
-                assert not holds.done()
-                assert first.is_leader
-                holds.cancel()
-        finally:
-            fake.faults.clear()
-            await cluster.close()
-
-    asyncio.run(run())
+async def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
+    path = fake.write_kubeconfig(tmp_path / "kubeconfig")
+    cluster = Cluster(await credentials(kubeconfig=str(path)), timeout=60.0)
+    terms = LeaseOptions(namespace="default", identity="a", retry=0.01, attempt=0.3)
+    first = Leader(cluster, terms, steady=time.monotonic, now=time.time)
+    try:
+        async with asyncio.timeout(60):
+            await first.take()
+            before = spec(fake)["renewTime"]
+            hung = fake.faults.slow(30.0, resource="leases", times=1)
+            holds = asyncio.create_task(first.hold())
+            await until(lambda: (hung.hits and spec(fake)["renewTime"] > before) or holds.done())
+            assert not holds.done()
+            assert first.is_leader
+            holds.cancel()
+    finally:
+        fake.faults.clear()
+        await cluster.close()
 
 
 def test_a_renewal_costs_one_request_while_nobody_else_writes(fake, tmp_path):

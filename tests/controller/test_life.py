@@ -1,7 +1,5 @@
 """The whole life of a job, from its creation to its end, with a real operator and a fake cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import kubernetes_validate

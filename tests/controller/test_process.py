@@ -1,7 +1,5 @@
 """The command itself: it comes up, answers probes, counts, and ends as it is told to."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The rights that the manifests give are all that the operator needs, and it looks at nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What goes wrong around a job: refusals, foreign objects, rights, namespaces that go, a server away."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

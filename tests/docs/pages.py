@@ -1,7 +1,5 @@
 """Pages as their tests see them: blocks, the commands they show, and what those print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +67,6 @@ class Executed:
         text = text_of(self.page)
         found, written = list(FENCE.finditer(text)), set[str]()
         for block, after in pairwise([*found, None]):
-            assert block is not None
             language, body = block.groups()
             name = self.files.get(language)
             if name == "" and (match := re.match(NAMED, body)):

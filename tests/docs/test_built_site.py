@@ -1,12 +1,9 @@
 """The site as `make docs` builds it: its links, what it is found by, and how it looks in a browser."""
 
-from __future__ import annotations
-
 import html
 import json
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass, field
@@ -17,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from tests.browser import PHONE, browse
+from tests.commands import finished
 from tests.docs.pages import ROOT
 
 pytestmark = [pytest.mark.long, pytest.mark.process, pytest.mark.timeout(400)]
@@ -70,12 +68,10 @@ class Page(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build it: strict, so that nothing is warned of."""
     made = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
+    done = finished(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-4000:]

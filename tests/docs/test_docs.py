@@ -1,7 +1,5 @@
 """What pages say is compared with the commands, the tree, the data and each other: one row a page."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from tests.commands import finished
 from tests.docs.pages import ROOT, Executed, blocks, commands, execute, text_of
 from tests.fabric_hosts import facts
 
@@ -271,8 +270,6 @@ def test_the_dry_run_that_the_readme_shows_works(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('not run')\n")
     words = ("run", "-n", "2", "--oversubscribe", "--dry-run", sys.executable, str(script))
-    done = subprocess.run(
-        [sys.executable, "-m", "ringleader", *words], capture_output=True, text=True, timeout=60
-    )
+    done = finished([sys.executable, "-m", "ringleader", *words], timeout=60)
     assert done.returncode == 0, done.stderr
     assert "mpirun" in done.stdout and "not run" not in done.stdout

@@ -1,13 +1,11 @@
 """The guide to images: each command that needs no registry, index or cluster is executed, in order."""
 
-from __future__ import annotations
-
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import finished
 from tests.docs.pages import blocks
 
 from ringleader.errors import RefusedError
@@ -49,9 +47,7 @@ def test_the_guide_works_as_it_stands(tmp_path: Path) -> None:
 
 def _executed(command: str, place: Path, environ: dict[str, str]) -> str:
     words, _, target = command.partition(" > ")
-    done = subprocess.run(
-        shlex.split(words), cwd=place, env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = finished(shlex.split(words), cwd=place, env=environ, timeout=60)
     assert done.returncode == (2 if command in REFUSED else 0), f"{command}\n{done.stderr}"
     if target:
         (place / target).write_text(done.stdout)

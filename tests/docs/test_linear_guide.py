@@ -1,7 +1,5 @@
 """The guide "How close to linear am I, and why not closer?": what it shows is what its stored runs say."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

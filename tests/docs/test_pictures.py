@@ -1,7 +1,5 @@
 """The pictures of the README are those of the stored run beside them, and stand alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page on predictions: its sentences are what its tables and the command say. Samples: test_docs."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

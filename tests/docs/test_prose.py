@@ -1,7 +1,5 @@
 """Phrases of translated prose, British spelling, and private words: none in code, messages, help or docs."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The guide "Is my job really on RDMA?": its lines are those that we print; test_docs runs its commands."""
 
-from __future__ import annotations
-
 import pytest
 from tests.docs.pages import text_of
 from tests.unit.fabric.transport_evidence import between, host

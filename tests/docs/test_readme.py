@@ -1,7 +1,5 @@
 """The README: its length and order, its numbers against stored results, and each of its commands, run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.docs.pages import ROOT, blocks
 
 from ringleader.gpu_record import lines
@@ -104,9 +103,7 @@ def test_the_installation_installs(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(head + extras + rest)
     script = "\n".join(["set -e", *block(INSTALL)])
     environ = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
-    )
+    done = finished(["bash", "-c", script], cwd=tmp_path, env=environ, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert " does not provide the extra" not in done.stderr
     assert (tmp_path / ".venv/bin/ringleader").is_file()
@@ -120,10 +117,7 @@ def test_the_three_commands_run(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     run, scale, doctor = (
-        subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=400
-        )
-        for command in block(START)
+        finished(["bash", "-c", command], cwd=tmp_path, env=environ, timeout=400) for command in block(START)
     )
     assert run.returncode == 0 and "test accuracy" in run.stdout, run.stderr
     assert scale.returncode == 0 and "2 ranks do " in scale.stdout and "Repetitions: " in scale.stdout, (

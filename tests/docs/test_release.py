@@ -1,7 +1,5 @@
 """A release is built, checked, listed and tried from the last commit; nothing is published."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -13,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.docs.pages import ROOT
 
 from ringleader import __version__
@@ -33,13 +32,7 @@ def test_a_release_is_complete_and_its_wheel_runs_two_ranks(tmp_path: Path) -> N
         pytest.skip("set RINGLEADER_TEST_RELEASE: a release is tried in an environment that pip fills")
     place = tmp_path / "dist"
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        [ROOT / "scripts/release", place],
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    done = finished([ROOT / "scripts/release", place], env={**os.environ, "PATH": path}, timeout=500)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("PASSED") == 2, done.stdout  # of twine: sdist and wheel
     assert f"ringleader, version {__version__}" in done.stdout
@@ -56,13 +49,7 @@ def test_a_release_is_complete_and_its_wheel_runs_two_ranks(tmp_path: Path) -> N
     inside = zipfile.ZipFile(place / wheel).namelist()
     assert {file.split("/")[0] for file in inside} == {"ringleader", f"{name}.dist-info"}
     assert f"{name}.dist-info/licenses/LICENSE" in inside
-    tracked = subprocess.run(
-        ["git", "ls-tree", "-r", "--name-only", "HEAD", "src"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    tracked = finished(["git", "ls-tree", "-r", "--name-only", "HEAD", "src"], cwd=ROOT, check=True)
     assert {f"src/{file}" for file in inside if not file.startswith(name)} == set(tracked.stdout.splitlines())
     with tarfile.open(place / sdist) as sources:
         assert f"{name}/pyproject.toml" in sources.getnames()

@@ -1,7 +1,5 @@
 """The site: every public name is there, what pages quote is printed by the program, the tutorial works."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect
@@ -13,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.docs.pages import ROOT, blocks, commands, text_of
 
 API = ROOT / "docs/reference/api"
@@ -93,12 +92,10 @@ torch.nn.Module.cuda = torch.Tensor.cuda = lambda self: self
 def run_tutorial(words: list[str], place: Path, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `ringleader` with a command's words, with this Python."""
     words = [word if word != "python" else sys.executable for word in words]
-    return subprocess.run(
+    return finished(
         [sys.executable, "-m", "ringleader", *words],
         cwd=place,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
-        capture_output=True,
-        text=True,
         timeout=280,
     )
 

@@ -1,12 +1,10 @@
 """The guide to tf_cnn_benchmarks: its script on two ranks, its manifest through the converter."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.docs.pages import blocks
 
 GUIDE = "docs/guides/tf-cnn-benchmarks.md"
@@ -16,13 +14,7 @@ RINGLEADER = [sys.executable, "-m", "ringleader"]
 def test_the_manifest_of_2019_is_converted(tmp_path: Path) -> None:
     manifest = tmp_path / "tensorflow-benchmarks.yaml"
     manifest.write_text(blocks(GUIDE, "yaml")[0][1])
-    done = subprocess.run(
-        [*RINGLEADER, "render", "mpijob", "--convert", str(manifest)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = finished([*RINGLEADER, "render", "mpijob", "--convert", str(manifest)], timeout=60, check=True)
     assert "apiVersion: kubeflow.org/v2beta1" in done.stdout
     assert "tf_cnn_benchmarks.py" in done.stdout
 
@@ -32,12 +24,9 @@ def test_the_script_trains(tmp_path: Path) -> None:
     pytest.importorskip("tensorflow")
     script = tmp_path / "train.py"
     script.write_text(blocks(GUIDE, "python")[0][1] + 'print("trained", flush=True)\n')
-    done = subprocess.run(
+    done = finished(
         [*RINGLEADER, "run", "--as-horovod", "--oversubscribe", "-n", "2", "--", sys.executable, str(script)],
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("trained") == 2

@@ -1,7 +1,5 @@
 """What the tests of the examples share: the examples' folder on the import path, and ranks to run them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.commands import finished
 from tests.rank_pool import RankPools
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -98,13 +97,10 @@ def run(pools: RankPools) -> Run:
 def _launched(example: Path, words: list[str], ranks: int, environ: dict[str, str]) -> Ended:
     command = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", "-n", str(ranks)]
     command += ["env", *(f"{name}={value}" for name, value in environ.items())] if environ else []
-    done = subprocess.run(
+    done = finished(
         [*command, sys.executable, str(example), *words],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
         timeout=600,
-        check=False,
         stdin=subprocess.DEVNULL,
     )
     errors = "".join(line for line in done.stderr.splitlines(True) if not TENSORFLOW_LOG.match(line))

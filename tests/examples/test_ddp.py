@@ -1,7 +1,5 @@
 """A script written for torchrun runs as it is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

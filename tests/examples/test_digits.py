@@ -1,7 +1,5 @@
 """Idx files as MNIST has them, and a message for each way in which they can be broken."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training from JPEGs: it learns, it resumes to the bit, it names a picture that is broken."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The lines are tf_cnn_benchmarks', to the character, so that what reads those reads these."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

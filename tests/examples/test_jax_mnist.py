@@ -1,7 +1,5 @@
 """The example for JAX learns its digits on one rank and on two, whose parameters stay equal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

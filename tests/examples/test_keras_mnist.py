@@ -1,7 +1,5 @@
 """Keras' example: ranks end with the same parameters, and know the digits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Many ranks learn what one rank learns: the same parameters at the same global batch, the same accuracy."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The nets are the published ones: numbers of parameters, shapes, and gradients for every parameter."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Libraries on top of torch.distributed: the real packages, where `make test-libraries` installed them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

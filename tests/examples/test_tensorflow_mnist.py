@@ -1,7 +1,5 @@
 """The TensorFlow examples: ranks end with the same weights, and learn the digits."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every sample exactly once per epoch, whatever the number of ranks."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,8 +9,6 @@ plain files, a file on which the kernel answers EINVAL (a GID's type and interfa
 namespace) is a directory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import os

@@ -1,7 +1,5 @@
 """A Pod and virtual machines of clouds."""
 
-from __future__ import annotations
-
 from tests.fabric_hosts.device_tree import link_local_gid, roce_gids
 from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import CAPABILITIES_OF_A_CONTAINER, IPC_LOCK, Tree

@@ -1,7 +1,5 @@
 """What the kernel tells of PCI devices, network interfaces, RDMA devices and GPUs."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Hosts with ConnectX-7 adapters of which something is wrong."""
 
-from __future__ import annotations
-
 from tests.fabric_hosts.device_tree import COUNTERS, link_local_gid
 from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import Tree

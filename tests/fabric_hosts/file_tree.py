@@ -1,7 +1,5 @@
 """Files and links as values, to be written below a directory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

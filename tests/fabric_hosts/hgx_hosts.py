@@ -1,7 +1,5 @@
 """GPU machines that are well: HGX with InfiniBand for each GPU, and one with RoCE."""
 
-from __future__ import annotations
-
 from tests.fabric_hosts.device_tree import KILLED_JOB, KILLED_JOB_RDMA, link_local_gid, nic_config, roce_gids
 from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import Tree

@@ -1,7 +1,5 @@
 """The hosts by name; each function says what the host is. Ordinary machines are here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.fabric_hosts.cloud_hosts import cloud_vm, connectx_pod, efa, erdma, gpu_vm

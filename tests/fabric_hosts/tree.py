@@ -1,7 +1,5 @@
 """A host as files: its system, its software, and the devices of ``DeviceTree``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from tests.fabric_hosts.device_tree import DeviceTree

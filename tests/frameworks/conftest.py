@@ -1,9 +1,6 @@
 """Ranks for the tests of the frameworks: programs under tests/frameworks/programs, by `ringleader run`."""
 
-from __future__ import annotations
-
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.commands import finished
+from tests.labs import a_lab
 from tests.time_limits import patience
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements
+from ringleader.lab.saved_state import Lab
 
 PROGRAMS = Path(__file__).parent / "programs"
 RINGLEADER = str(Path(sys.executable).with_name("ringleader"))
@@ -80,13 +78,10 @@ def train() -> Train:
             "--timeout",
             f"{timeout:g}",
         ]
-        result = subprocess.run(
+        result = finished(
             [*command, "--", python, str(PROGRAMS / program), *arguments],
             env=quiet(os.environ) | environ,
-            capture_output=True,
-            text=True,
             timeout=timeout + 30,
-            check=False,
         )
         return Trained(code=result.returncode, out=result.stdout, err=result.stderr)
 
@@ -94,19 +89,10 @@ def train() -> Train:
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[tuple[str, ...]]:
-    """Return options of `ringleader run` for two hosts with two slots each, over links of their own."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"f{os.getpid()}"[:8]
-    words = ("--hosts", "2", "--slots", "2", "--ssh-port", "38")
-    try:
-        subprocess.run([RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
-        yield ("--lab", "--lab-name", name)
-    finally:
-        subprocess.run([RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
+def lab() -> Iterator[Lab]:
+    """Two hosts with two slots each, over links of their own."""
+    with a_lab("f", hosts=2, port=38) as made:
+        yield made
 
 
 def quiet(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """Every operation of every adapter, compared with NumPy."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

@@ -1,7 +1,5 @@
 """Elastic states of TensorFlow and Keras on ranks of a job that is not elastic."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

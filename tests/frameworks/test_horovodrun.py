@@ -1,19 +1,16 @@
 """``horovodrun`` and ``horovod.run`` with real ranks, here and in a lab."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.fork_server import clean_environment
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
+from ringleader.lab.saved_state import Lab
 from ringleader.runner import run
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.process, pytest.mark.timeout(200)]
@@ -21,18 +18,14 @@ pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.process, pytest.ma
 SCRIPT = str(Path(__file__).parent / "programs/horovodrun_script.py")
 ELASTIC = str(Path(__file__).parent / "programs/horovod_elastic_script.py")
 CALLS = str(Path(__file__).parent / "programs/horovod_run_calls.py")
-RINGLEADER = [sys.executable, "-m", "ringleader"]
 
 
 def horovodrun(*words: str, timeout: float = 120, **environ: str) -> subprocess.CompletedProcess[str]:
     """Call the command."""
-    return subprocess.run(
+    return finished(
         [sys.executable, "-m", "ringleader.runner.launch", *words],
         env=clean_environment() | environ,
-        capture_output=True,
-        text=True,
         timeout=timeout,
-        check=False,
     )
 
 
@@ -118,37 +111,14 @@ def test_bad_input_is_one_message_and_code_2(words: tuple[str, ...], told: str) 
 
 @pytest.mark.long
 def test_calls_of_horovod_run() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "ringleader.alias", CALLS],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    done = finished([sys.executable, "-m", "ringleader.alias", CALLS], env=clean_environment(), timeout=180)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all calls are as they should be" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def lab() -> Iterator[saved_state.Lab]:
-    """Two hosts with two slots each."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"r{os.getpid()}"[:8]
-    words = ("--hosts", "2", "--slots", "2", "--ssh-port", "36")
-    try:
-        subprocess.run([*RINGLEADER, "lab", "up", "--lab-name", name, *words], check=True, timeout=120)
-        yield saved_state.load(name)
-    finally:
-        subprocess.run([*RINGLEADER, "lab", "down", "--lab-name", name], check=True, timeout=120)
-
-
 @pytest.mark.lab
 @pytest.mark.long
-def test_a_script_on_hosts(lab: saved_state.Lab) -> None:
+def test_a_script_on_hosts(lab: Lab) -> None:
     hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
     config = {"RINGLEADER_OPT_RUN_SSH_CONFIG": lab.ssh_config, "MINE": "8"}
     done = horovodrun("-np", "4", "-H", hosts, sys.executable, SCRIPT, **config)
@@ -162,7 +132,7 @@ def test_a_script_on_hosts(lab: saved_state.Lab) -> None:
 
 @pytest.mark.lab
 @pytest.mark.long
-def test_a_rank_that_fails_takes_its_host_out(lab: saved_state.Lab, tmp_path: Path) -> None:
+def test_a_rank_that_fails_takes_its_host_out(lab: Lab, tmp_path: Path) -> None:
     hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
     config = {"RINGLEADER_OPT_RUN_SSH_CONFIG": lab.ssh_config}
     words = ("-np", "4", "--min-np", "2", "-H", hosts, sys.executable, ELASTIC, str(tmp_path / "failed"))

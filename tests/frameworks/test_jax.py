@@ -1,11 +1,11 @@
 """JAX: jax.distributed as it is, and ringleader.jax."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.frameworks.conftest import Train
+
+from ringleader.lab.saved_state import Lab
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.mpi]
 
@@ -57,5 +57,5 @@ def test_ranks_with_fewer_steps_are_an_error_and_not_a_hang(train: Train) -> Non
 @pytest.mark.parametrize(
     "program", ["jax_distributed.py", pytest.param("jax_training.py", marks=pytest.mark.exhaustive)]
 )
-def test_between_hosts(train: Train, lab: tuple[str, ...], program: str) -> None:
-    train(program, ranks=4, timeout=300, options=lab).passed(4)
+def test_between_hosts(train: Train, lab: Lab, program: str) -> None:
+    train(program, ranks=4, timeout=300, options=("--lab", "--lab-name", lab.name)).passed(4)

@@ -1,7 +1,5 @@
 """Keras of both generations on every backend: ranks train together, and nothing makes them differ or hang."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

@@ -1,7 +1,5 @@
 """MXNet: operations, training, faults. In its own environment, which `make mxnet` builds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

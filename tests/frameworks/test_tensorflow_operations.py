@@ -1,7 +1,5 @@
 """`ringleader.tensorflow`: what scripts meet besides results, on ranks of this machine."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

@@ -1,7 +1,5 @@
 """Graphs and sessions of TensorFlow 1: operations, the optimizer, broadcasts."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

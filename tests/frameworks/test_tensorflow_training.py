@@ -1,7 +1,5 @@
 """Tapes, aggregation, batch normalization: ranks learn together what one process learns alone."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

@@ -1,7 +1,5 @@
 """The threads of each framework are those of the variables that the launcher sets."""
 
-from __future__ import annotations
-
 import pytest
 from tests.frameworks.conftest import Train
 

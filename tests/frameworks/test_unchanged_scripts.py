@@ -1,7 +1,5 @@
 """`ringleader scale` on scripts that nobody changed: rate, split and page, on 1 and 2 ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

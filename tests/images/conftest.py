@@ -1,7 +1,5 @@
 """An image that is really built, without any registry, and hosts of the lab that are made of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
 from tests.conftest import ROOT
 from tests.images import root_fs, wheels
+from tests.labs import a_lab, skip_without_lab
 from tests.system_programs import installable
 
-from ringleader.errors import RefusedError
 from ringleader.images.base_image import find_base
-from ringleader.lab import requirements, saved_state
 from ringleader.lab.saved_state import Lab
 
 CACHE = ROOT / "build/images"
 RECIPE = Path(__file__).parent / "cpu.toml"
 TORCH = "2.13.0"
 TAG = "localhost/ringleader-test:latest"
-SSH_PORT = "35"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +40,7 @@ class Image:
 
 def call(*words: str, environ: Mapping[str, str] = os.environ, timeout: float = 120) -> str:
     """Run a command that must succeed; return its standard output."""
-    done = subprocess.run(
-        words,
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=timeout,
-        check=False,
-    )
+    done = finished(words, env=dict(environ), stdin=subprocess.DEVNULL, errors="replace", timeout=timeout)
     assert done.returncode == 0, f"{words}: exit code {done.returncode}\n{done.stderr[-4000:]}"
     return done.stdout
 
@@ -60,10 +48,7 @@ def call(*words: str, environ: Mapping[str, str] = os.environ, timeout: float = 
 @pytest.fixture(scope="session")
 def release() -> str:
     """This machine's release, as recipes name it; skips, with the reason, where no image can be built."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
+    skip_without_lab()
     for tools in (("buildah",), ("mmdebstrap", "debootstrap")):
         if not any(map(shutil.which, tools)):
             words = f"{' or '.join(tools)} is missing: apt-get install {tools[0]}"
@@ -176,12 +161,6 @@ def image(base: str, recipe: Path, environ: dict[str, str]) -> Iterator[Image]:
 @pytest.fixture(scope="session")
 def lab(image: Image) -> Iterator[Lab]:
     """Two hosts of two slots each, made of the image; the examples are at /code."""
-    name = f"i{os.getpid() % 10**7}"
-    program = (sys.executable, "-m", "ringleader", "lab")
-    words = ("up", "--lab-name", name, "--hosts", "2", "--slots", "2", "--ssh-port", SSH_PORT)
-    try:
-        call(*program, *words, "--root", str(image.tree), "--bind", f"{ROOT / 'examples'}:/code:ro")
-        yield saved_state.load(name)
-    finally:
-        call(*program, "down", "--lab-name", name)
-    assert name not in saved_state.names()
+    made_of = ("--root", str(image.tree), "--bind", f"{ROOT / 'examples'}:/code:ro")
+    with a_lab("i", *made_of, hosts=2, port=35) as made:
+        yield made

@@ -4,8 +4,6 @@ A path in ``/proc/PID/maps`` says little: `/usr/lib/libmpi.so` may be the machin
 file it is, device and inode tell, of the mapping itself (``/proc/PID/map_files``) and of the tree's file.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A Debian or Ubuntu root file system from this machine's own package sources, kept for the next run."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

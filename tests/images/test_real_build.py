@@ -5,8 +5,6 @@ hosts of the lab have its files as their root, its own sshd lets its own mpirun 
 starts the ranks. Neither a registry nor an index of packages is asked for an image or a wheel.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

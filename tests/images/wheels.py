@@ -4,14 +4,14 @@ The image is then built without any index, so that nothing of that configuration
 has to enter it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.commands import finished
 
 from ringleader.images.blocks.system import DEPENDENCIES
 
@@ -61,14 +61,11 @@ def _index_of_cpu_wheel(torch: str, place: list[str]) -> list[str]:
 
 
 def _pip(*words: str) -> str:
-    done = subprocess.run(
+    done = finished(
         [*("nice", "-n", "5"), sys.executable, "-m", "pip", "--disable-pip-version-check", *words],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         errors="replace",
         timeout=400,
-        check=False,
     )
     assert done.returncode == 0, f"pip {words[0]}: exit code {done.returncode}\n{done.stderr[-3000:]}"
     return done.stdout

@@ -1,7 +1,5 @@
 """Fixtures for tests that talk to a cluster: the fake one, and a kubeconfig for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A server of one handler on loopback: for what a fake API server would never send."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """The client against the fake API server: verbs, RBAC, TLS, logs, informers under trouble."""
 
-from __future__ import annotations
-
 import json
 import os
 import ssl
@@ -54,61 +52,52 @@ def pod(name: str) -> dict[str, Any]:
 # --- verbs ------------------------------------------------------------------------------------------------
 
 
-def test_the_life_of_an_object(kubeconfig: Path) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            made = await cluster.create(CONFIG_MAPS, config_map("a", x="1"))
-            with pytest.raises(ApiError) as caught:
-                await cluster.create(CONFIG_MAPS, config_map("a"))
-            assert caught.value.is_there_already
-            changed = await cluster.patch(CONFIG_MAPS, "a", {"data": {"y": "2"}}, SPACE)
-            assert changed["data"] == {"x": "1", "y": "2"}
-            edit = {"data": {"x": None}}
-            assert (await cluster.patch(CONFIG_MAPS, "a", edit, SPACE))["data"] == {"y": "2"}
-            with pytest.raises(ApiError) as caught:
-                await cluster.replace(CONFIG_MAPS, made)
-            assert caught.value.is_stale and not caught.value.is_there_already
-            now = await cluster.get(CONFIG_MAPS, "a", SPACE)
-            assert (await cluster.replace(CONFIG_MAPS, {**now, "data": {}})).get("data", {}) == {}
-            with pytest.raises(ApiError, match="HTTP 409 Conflict"):
-                await cluster.delete(CONFIG_MAPS, "a", SPACE, uid="another")
-            await cluster.delete(CONFIG_MAPS, "a", SPACE, uid=made["metadata"]["uid"])
-            with pytest.raises(ApiError) as caught:
-                await cluster.get(CONFIG_MAPS, "a", SPACE)
-            assert caught.value.is_missing
-
-    run(test)
+async def test_the_life_of_an_object(kubeconfig: Path) -> None:
+    async with client(kubeconfig) as cluster:
+        made = await cluster.create(CONFIG_MAPS, config_map("a", x="1"))
+        with pytest.raises(ApiError) as caught:
+            await cluster.create(CONFIG_MAPS, config_map("a"))
+        assert caught.value.is_there_already
+        changed = await cluster.patch(CONFIG_MAPS, "a", {"data": {"y": "2"}}, SPACE)
+        assert changed["data"] == {"x": "1", "y": "2"}
+        edit = {"data": {"x": None}}
+        assert (await cluster.patch(CONFIG_MAPS, "a", edit, SPACE))["data"] == {"y": "2"}
+        with pytest.raises(ApiError) as caught:
+            await cluster.replace(CONFIG_MAPS, made)
+        assert caught.value.is_stale and not caught.value.is_there_already
+        now = await cluster.get(CONFIG_MAPS, "a", SPACE)
+        assert (await cluster.replace(CONFIG_MAPS, {**now, "data": {}})).get("data", {}) == {}
+        with pytest.raises(ApiError, match="HTTP 409 Conflict"):
+            await cluster.delete(CONFIG_MAPS, "a", SPACE, uid="another")
+        await cluster.delete(CONFIG_MAPS, "a", SPACE, uid=made["metadata"]["uid"])
+        with pytest.raises(ApiError) as caught:
+            await cluster.get(CONFIG_MAPS, "a", SPACE)
+        assert caught.value.is_missing
 
 
-def test_listing_by_selectors(kubeconfig: Path) -> None:
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            for name in "abc":
-                await cluster.create(CONFIG_MAPS, config_map(name))
-            await cluster.patch(CONFIG_MAPS, "b", {"metadata": {"labels": None}}, SPACE)
-            found = await cluster.list(CONFIG_MAPS, SPACE, labels="set=yes")
-            assert [item["metadata"]["name"] for item in found.items] == ["a", "c"]
-            found = await cluster.list(CONFIG_MAPS, fields="metadata.name=b")
-            assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "b")]
-
-    run(test)
+async def test_listing_by_selectors(kubeconfig: Path) -> None:
+    async with client(kubeconfig) as cluster:
+        for name in "abc":
+            await cluster.create(CONFIG_MAPS, config_map(name))
+        await cluster.patch(CONFIG_MAPS, "b", {"metadata": {"labels": None}}, SPACE)
+        found = await cluster.list(CONFIG_MAPS, SPACE, labels="set=yes")
+        assert [item["metadata"]["name"] for item in found.items] == ["a", "c"]
+        found = await cluster.list(CONFIG_MAPS, fields="metadata.name=b")
+        assert [(item["kind"], item["metadata"]["name"]) for item in found.items] == [("ConfigMap", "b")]
 
 
-def test_what_one_may_not_do(fake: FakeCluster, tmp_path: Path) -> None:
+async def test_what_one_may_not_do(fake: FakeCluster, tmp_path: Path) -> None:
     path = fake.write_kubeconfig(tmp_path / "eve", token=fake.add_user("eve"))
 
-    async def test() -> None:
-        async with client(path) as cluster:
-            with pytest.raises(ApiError) as caught:
-                await cluster.create(PODS, pod("p"))
-            assert caught.value.status == 403
-            assert 'User "eve" cannot create resource "pods"' in str(caught.value)
-            informer: Informer[str] = Informer(cluster, PODS, project=lambda document: "")
-            with pytest.raises(RefusedError, match="cannot list resource"):
-                await informer.run()
-            assert not informer.synced.is_set()
-
-    run(test)
+    async with client(path) as cluster:
+        with pytest.raises(ApiError) as caught:
+            await cluster.create(PODS, pod("p"))
+        assert caught.value.status == 403
+        assert 'User "eve" cannot create resource "pods"' in str(caught.value)
+        informer: Informer[str] = Informer(cluster, PODS, project=lambda document: "")
+        with pytest.raises(RefusedError, match="cannot list resource"):
+            await informer.run()
+        assert not informer.synced.is_set()
 
 
 # --- TLS --------------------------------------------------------------------------------------------------
@@ -154,7 +143,7 @@ def test_tls(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["kubeconfig", "program", "none"])
-def test_a_client_certificate(tmp_path: Path, way: str) -> None:
+async def test_a_client_certificate(tmp_path: Path, way: str) -> None:
     (served, served_key), (shown, shown_key) = self_signed("server"), self_signed("me")
     (tmp_path / "server.pem").write_bytes(served + served_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -174,48 +163,41 @@ def test_a_client_certificate(tmp_path: Path, way: str) -> None:
     }
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        assert request.transport is not None
         names = request.transport.get_extra_info("peercert")["subject"]
         return web.json_response({"you": dict(names[0])["commonName"]})
 
-    async def test() -> None:
-        async with serve(handler, tls=context) as url:
-            cluster = {
-                "server": url,
-                "tls-server-name": "server",
-                "certificate-authority-data": b64encode(served).decode(),
-            }
-            config = {
-                "clusters": [{"name": "c", "cluster": cluster}],
-                "users": [{"name": "u", "user": users[way]}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-            (tmp_path / "k").write_text(json.dumps(config))
-            environ = {"PATH": os.environ["PATH"]}
-            found = Cluster(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
-            try:
-                if way == "none":
-                    with pytest.raises(UnreachableError):
-                        await found.get(NAMESPACES, "n")
-                else:
-                    assert await found.get(NAMESPACES, "n") == {"you": "me"}
-            finally:
-                await found.close()
-
-    run(test)
+    async with serve(handler, tls=context) as url:
+        cluster = {
+            "server": url,
+            "tls-server-name": "server",
+            "certificate-authority-data": b64encode(served).decode(),
+        }
+        config = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": users[way]}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "k").write_text(json.dumps(config))
+        environ = {"PATH": os.environ["PATH"]}
+        found = Cluster(await credentials(kubeconfig=str(tmp_path / "k"), environ=environ))
+        try:
+            if way == "none":
+                with pytest.raises(UnreachableError):
+                    await found.get(NAMESPACES, "n")
+            else:
+                assert await found.get(NAMESPACES, "n") == {"you": "me"}
+        finally:
+            await found.close()
 
 
-def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
-    async def test() -> None:
-        found = Credentials(server=fake.url.replace("http:", "https:"), identity=Identity())
-        cluster = Cluster(found)
-        with pytest.raises(UnreachableError) as caught:
-            await cluster.get(NAMESPACES, "n")
-        assert "does it speak TLS?" in str(caught.value)
-        await cluster.close()
-
-    run(test)
+async def test_https_to_a_server_without_tls(fake: FakeCluster) -> None:
+    found = Credentials(server=fake.url.replace("http:", "https:"), identity=Identity())
+    cluster = Cluster(found)
+    with pytest.raises(UnreachableError) as caught:
+        await cluster.get(NAMESPACES, "n")
+    assert "does it speak TLS?" in str(caught.value)
+    await cluster.close()
 
 
 # --- logs -------------------------------------------------------------------------------------------------
@@ -233,28 +215,25 @@ def running(fake: FakeCluster, name: str) -> None:
     fake.change("pods", name, edit)
 
 
-def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
+async def test_a_log(fake: FakeCluster, kubeconfig: Path) -> None:
     running(fake, "p")
     fake.write_log("p", "one\ntwo\nthree\n")
 
     async def text(cluster: Cluster, **options: Any) -> bytes:
         return b"".join([piece async for piece in cluster.logs("p", SPACE, **options)])
 
-    async def test() -> None:
-        async with client(kubeconfig) as cluster:
-            assert await text(cluster) == b"one\ntwo\nthree\n"
-            assert await text(cluster, tail=1) == b"three\n"
-            assert await text(cluster, limit_bytes=5) == b"one\nt"
-            following = cluster.logs("p", SPACE, follow=True)
-            assert await anext(following) == b"one\ntwo\nthree\n"
-            fake.write_log("p", "four\n")
-            assert await anext(following) == b"four\n"
-            await following.aclose()
-            with pytest.raises(ApiError) as caught:
-                await anext(cluster.logs("q", SPACE))
-            assert caught.value.is_missing
-
-    run(test)
+    async with client(kubeconfig) as cluster:
+        assert await text(cluster) == b"one\ntwo\nthree\n"
+        assert await text(cluster, tail=1) == b"three\n"
+        assert await text(cluster, limit_bytes=5) == b"one\nt"
+        following = cluster.logs("p", SPACE, follow=True)
+        assert await anext(following) == b"one\ntwo\nthree\n"
+        fake.write_log("p", "four\n")
+        assert await anext(following) == b"four\n"
+        await following.aclose()
+        with pytest.raises(ApiError) as caught:
+            await anext(cluster.logs("q", SPACE))
+        assert caught.value.is_missing
 
 
 # --- informers under trouble ------------------------------------------------------------------------------

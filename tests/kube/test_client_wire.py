@@ -1,7 +1,5 @@
 """The client on the wire: paths, queries, bodies and headers that go out; odd answers that return."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -110,18 +108,15 @@ def test_what_goes_out(call: Callable[[Cluster], Any], expected: Sent) -> None:
     assert sent_by(call) == [expected]
 
 
-def test_a_server_below_a_path() -> None:
+async def test_a_server_below_a_path() -> None:
     lines = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
         lines.append(request.raw_path)
         return web.json_response(POD)
 
-    async def test() -> None:
-        async with serve(handler) as url, client(f"{url}/k8s/clusters/c-1") as cluster:
-            await cluster.get(PODS, "p", "n")
-
-    run(test)
+    async with serve(handler) as url, client(f"{url}/k8s/clusters/c-1") as cluster:
+        await cluster.get(PODS, "p", "n")
     assert lines == ["/k8s/clusters/c-1/api/v1/namespaces/n/pods/p"]
 
 
@@ -145,7 +140,7 @@ class Renewing(Identity):
 
 @pytest.mark.parametrize(("good", "asked"), [("1", ["1"]), ("2", ["1", "2"]), ("9", ["1", "2"])])
 @pytest.mark.parametrize("is_stream", [False, True])
-def test_a_refused_token_is_renewed_once(good: str, asked: list[str], is_stream: bool) -> None:
+async def test_a_refused_token_is_renewed_once(good: str, asked: list[str], is_stream: bool) -> None:
     seen = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -160,15 +155,12 @@ def test_a_refused_token_is_renewed_once(good: str, asked: list[str], is_stream:
         else:
             await cluster.get(PODS, "p", "n")
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url, identity=Renewing()) as cluster:
-            if good == "9":
-                with pytest.raises(ApiError, match="who are you"):
-                    await ask(cluster)
-            else:
+    async with serve(handler) as url, client(url, identity=Renewing()) as cluster:
+        if good == "9":
+            with pytest.raises(ApiError, match="who are you"):
                 await ask(cluster)
-
-    run(test)
+        else:
+            await ask(cluster)
     assert seen == asked
 
 
@@ -190,7 +182,7 @@ def test_a_refused_token_is_renewed_once(good: str, asked: list[str], is_stream:
         ("GET", 409, "0", 1),
     ],
 )
-def test_what_is_sent_again(method: str, status: int, header: str | None, attempts: int) -> None:
+async def test_what_is_sent_again(method: str, status: int, header: str | None, attempts: int) -> None:
     count = 0
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -200,29 +192,26 @@ def test_what_is_sent_again(method: str, status: int, header: str | None, attemp
             return web.json_response(POD)
         return web.Response(status=status, headers={} if header is None else {"Retry-After": header})
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            calls = {
-                "GET": lambda: cluster.get(PODS, "p", "n"),
-                "POST": lambda: cluster.create(PODS, POD),
-                "PATCH": lambda: cluster.patch(PODS, "p", {}, "n"),
-                "DELETE": lambda: cluster.delete(PODS, "p", "n", uid="u"),
-            }
-            if attempts == 3:
+    async with serve(handler) as url, client(url) as cluster:
+        calls = {
+            "GET": lambda: cluster.get(PODS, "p", "n"),
+            "POST": lambda: cluster.create(PODS, POD),
+            "PATCH": lambda: cluster.patch(PODS, "p", {}, "n"),
+            "DELETE": lambda: cluster.delete(PODS, "p", "n", uid="u"),
+        }
+        if attempts == 3:
+            await calls[method]()
+        else:
+            with pytest.raises(ApiError) as caught:
                 await calls[method]()
-            else:
-                with pytest.raises(ApiError) as caught:
-                    await calls[method]()
-                assert caught.value.status == status
-
-    run(test)
+            assert caught.value.status == status
     assert count == attempts
 
 
 # --- who counts requests ----------------------------------------------------------------------------------
 
 
-def test_each_request_is_observed_and_so_is_silence() -> None:
+async def test_each_request_is_observed_and_so_is_silence() -> None:
     told: list[tuple[str, str, str]] = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -230,21 +219,18 @@ def test_each_request_is_observed_and_so_is_silence() -> None:
             return web.json_response({"kind": "Status"}, status=404)
         return web.json_response({"items": []} if request.path.endswith("pods") else POD)
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url, timeout=2.0) as cluster:
-            cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
-            await cluster.create(PODS, POD)
-            await cluster.list(PODS, "n")
-            with pytest.raises(ApiError):
-                await cluster.get(PODS, "gone", "n")
-            assert cluster.silent_since is None
-        async with client(url, timeout=2.0) as cluster:
-            cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
-            with pytest.raises(UnreachableError):
-                await cluster.patch(PODS, "p", {}, "n")
-            assert cluster.silent_since is not None
-
-    run(test)
+    async with serve(handler) as url, client(url, timeout=2.0) as cluster:
+        cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
+        await cluster.create(PODS, POD)
+        await cluster.list(PODS, "n")
+        with pytest.raises(ApiError):
+            await cluster.get(PODS, "gone", "n")
+        assert cluster.silent_since is None
+    async with client(url, timeout=2.0) as cluster:
+        cluster.observe = lambda verb, plural, code, seconds: told.append((verb, plural, code))
+        with pytest.raises(UnreachableError):
+            await cluster.patch(PODS, "p", {}, "n")
+        assert cluster.silent_since is not None
     assert told == [
         ("create", "pods", "2xx"),
         ("list", "pods", "2xx"),
@@ -253,16 +239,13 @@ def test_each_request_is_observed_and_so_is_silence() -> None:
     ]
 
 
-def test_what_was_never_sent_is_not_counted(tmp_path: Path) -> None:
+async def test_what_was_never_sent_is_not_counted(tmp_path: Path) -> None:
     told: list[str] = []
 
-    async def test() -> None:
-        async with client("http://127.0.0.1:9", identity=TokenFile(tmp_path / "none")) as cluster:
-            cluster.observe = lambda verb, plural, code, seconds: told.append(code)
-            with pytest.raises(RefusedError):
-                await cluster.get(PODS, "p", "n")
-
-    run(test)
+    async with client("http://127.0.0.1:9", identity=TokenFile(tmp_path / "none")) as cluster:
+        cluster.observe = lambda verb, plural, code, seconds: told.append(code)
+        with pytest.raises(RefusedError):
+            await cluster.get(PODS, "p", "n")
     assert not told
 
 
@@ -321,7 +304,6 @@ def test_a_server_that_is_something_else(text: str, said: str) -> None:
 
 
 async def hangs_up(request: web.Request) -> web.StreamResponse:
-    assert request.transport is not None
     request.transport.abort()
     return web.Response()
 
@@ -350,19 +332,16 @@ def test_a_server_that_is_not_there() -> None:
         run(test)
 
 
-def test_a_redirect_is_not_followed() -> None:
+async def test_a_redirect_is_not_followed() -> None:
     lines = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
         lines.append(request.raw_path)
         return web.Response(status=302, headers={"Location": "/login"})
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            with pytest.raises(ApiError, match="sends us to /login"):
-                await cluster.get(NAMESPACES, "n")
-
-    run(test)
+    async with serve(handler) as url, client(url) as cluster:
+        with pytest.raises(ApiError, match="sends us to /login"):
+            await cluster.get(NAMESPACES, "n")
     assert lines == ["/api/v1/namespaces/n"]
 
 
@@ -393,17 +372,14 @@ def pager(pages: list[list[str]], *, gone_at: int | None = None) -> tuple[Any, l
 
 
 @pytest.mark.parametrize("gone_at", [None, 1, 2])
-def test_listings_come_in_pages(gone_at: int | None) -> None:
+async def test_listings_come_in_pages(gone_at: int | None) -> None:
     handler, seen = pager([["a", "b"], ["c"], ["d"]], gone_at=gone_at)
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            found = await cluster.list(PODS, "n", labels="x=y")
-            assert [item["metadata"]["name"] for item in found.items] == ["a", "b", "c", "d"]
-            assert found.resource_version == "5"
-            assert {(item["apiVersion"], item["kind"]) for item in found.items} == {("v1", "Pod")}
-
-    run(test)
+    async with serve(handler) as url, client(url) as cluster:
+        found = await cluster.list(PODS, "n", labels="x=y")
+        assert [item["metadata"]["name"] for item in found.items] == ["a", "b", "c", "d"]
+        assert found.resource_version == "5"
+        assert {(item["apiVersion"], item["kind"]) for item in found.items} == {("v1", "Pod")}
     assert all(query["labelSelector"] == "x=y" for query in seen)
     if gone_at is None:
         assert [query.get("continue") for query in seen] == [None, "1", "2"]
@@ -411,28 +387,22 @@ def test_listings_come_in_pages(gone_at: int | None) -> None:
         assert "limit" not in seen[-1] and "continue" not in seen[-1]
 
 
-def test_too_old_at_the_first_page_is_an_error() -> None:
+async def test_too_old_at_the_first_page_is_an_error() -> None:
     handler, seen = pager([["a"]], gone_at=0)
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            with pytest.raises(ApiError) as caught:
-                await cluster.list(PODS)
-            assert caught.value.is_gone
-
-    run(test)
+    async with serve(handler) as url, client(url) as cluster:
+        with pytest.raises(ApiError) as caught:
+            await cluster.list(PODS)
+        assert caught.value.is_gone
     assert len(seen) == 1
 
 
-def test_an_empty_listing() -> None:
+async def test_an_empty_listing() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": None})
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            assert (await cluster.list(PODS)).items == ()
-
-    run(test)
+    async with serve(handler) as url, client(url) as cluster:
+        assert (await cluster.list(PODS)).items == ()
 
 
 # --- watches ----------------------------------------------------------------------------------------------
@@ -454,7 +424,6 @@ def streamer(*pieces: bytes, seen: list[str] | None = None, cut: bool = False) -
             await response.write(piece)
             await asyncio.sleep(0)
         if cut:
-            assert request.transport is not None
             request.transport.close()
         return response
 
@@ -512,7 +481,7 @@ def test_a_watch_that_breaks_off() -> None:
         watched(streamer(event("ADDED", "a"), cut=True))
 
 
-def test_a_watch_that_one_leaves_early_is_closed() -> None:
+async def test_a_watch_that_one_leaves_early_is_closed() -> None:
     ended = []
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -526,20 +495,17 @@ def test_a_watch_that_one_leaves_early_is_closed() -> None:
         finally:
             ended.append(True)
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url) as cluster:
-            async with aclosing(cluster.watch(PODS, resource_version="1")) as changes:
-                assert (await anext(changes)).type == "ADDED"
-            while not ended:
-                await asyncio.sleep(0.01)
-
-    run(test)
+    async with serve(handler) as url, client(url) as cluster:
+        async with aclosing(cluster.watch(PODS, resource_version="1")) as changes:
+            assert (await anext(changes)).type == "ADDED"
+        while not ended:
+            await asyncio.sleep(0.01)
 
 
 # --- many at once -----------------------------------------------------------------------------------------
 
 
-def test_no_more_connections_than_agreed() -> None:
+async def test_no_more_connections_than_agreed() -> None:
     now = most = 0
     full = asyncio.Event()
 
@@ -554,15 +520,12 @@ def test_no_more_connections_than_agreed() -> None:
         now -= 1
         return web.json_response(POD)
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url, connections=7) as cluster:
-            await asyncio.gather(*(cluster.create(PODS, POD) for _ in range(100)))
-
-    run(test)
+    async with serve(handler) as url, client(url, connections=7) as cluster:
+        await asyncio.gather(*(cluster.create(PODS, POD) for _ in range(100)))
     assert most == 7
 
 
-def test_watches_do_not_take_the_places_of_calls() -> None:
+async def test_watches_do_not_take_the_places_of_calls() -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
             return web.json_response(POD)
@@ -572,16 +535,13 @@ def test_watches_do_not_take_the_places_of_calls() -> None:
         await asyncio.sleep(600)
         return response
 
-    async def test() -> None:
-        async with serve(handler) as url, client(url, connections=1) as cluster:
-            watches = [cluster.watch(PODS, resource_version="1") for _ in range(5)]
-            for watch in watches:
-                await anext(watch)
-            await cluster.get(PODS, "p", "n")
-            for watch in watches:
-                await watch.aclose()
-
-    run(test)
+    async with serve(handler) as url, client(url, connections=1) as cluster:
+        watches = [cluster.watch(PODS, resource_version="1") for _ in range(5)]
+        for watch in watches:
+            await anext(watch)
+        await cluster.get(PODS, "p", "n")
+        for watch in watches:
+            await watch.aclose()
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])

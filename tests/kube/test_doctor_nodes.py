@@ -1,7 +1,5 @@
 """``ringleader doctor --on kubernetes``: what nodes advertise, and facts that Pods read on them."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import shlex
 import shutil
@@ -18,9 +18,11 @@ from tests.kube.fake.store import Document
 from tests.kube.training import images
 from tests.kube.training.training_session import Stage, opened, until
 from tests.kube.user_session import Command
+from tests.labs import a_lab
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
+from ringleader.bench import run_file
+from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.recorded_job import JobRun
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -35,20 +37,11 @@ needs_openmpi4 = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """Four hosts with their own ssh port: three for workers, one for the launcher."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"k{os.getpid() % 10**6}"
-    try:
-        words = ("--hosts", "4", "--slots", "1", "--bandwidth", "8gbit", "--ssh-port", "35")
-        done = Stage.ringleader("lab", "up", "--lab-name", name, *words)
-        assert done.returncode == 0, done.stderr
-        with opened(saved_state.load(name), tmp_path_factory.mktemp("stage")) as found:
-            yield found
-    finally:
-        done = Stage.ringleader("lab", "down", "--lab-name", name)
-        assert done.returncode == 0, done.stderr
+    with (
+        a_lab("k", "--bandwidth", "8gbit", hosts=4, slots=1, port=35) as lab,
+        opened(lab, tmp_path_factory.mktemp("stage")) as found,
+    ):
+        yield found
 
 
 def job(name: str, image: str, command: list[str], spawn: str = "ssh") -> dict[str, Any]:
@@ -189,6 +182,125 @@ def train(state):
 
 train(hvd.elastic.TorchState(model=torch.nn.Linear(2, 2), step=0))
 """
+
+
+EXCHANGE = """
+import torch
+import ringleader.torch as hvd
+hvd.init()
+for _ in range(4):
+    hvd.allreduce(torch.ones(1 << 18), name="sum")
+print("rank", hvd.rank(), "of", hvd.size(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("on", "wire", "code"),
+    [
+        pytest.param("pods", "tcp", 0, marks=pytest.mark.long),
+        pytest.param("kubernetes", "tcp", 0, marks=pytest.mark.long),
+        pytest.param("pods", "rdma", 3, marks=pytest.mark.long),
+    ],
+)
+def test_a_wire_is_proved_between_pods(stage: Stage, tmp_path: Path, on: str, wire: str, code: int) -> None:
+    """The record, the outcome and its proof come back with the log, which shows nothing of them."""
+    name, report, outcome = f"{wire}-{on}", tmp_path / "report", tmp_path / "outcome.json"
+    words = ("--on", on, "--image", images.OPENMPI5, "--job-name", name, "-n", "2", "--require", wire)
+    words += ("--launch-with", "ringleader", "--report", str(report), "--json-file", str(outcome))
+    try:
+        ended = stage.run(*words, "--", "python", "-c", EXCHANGE)
+        assert ended.code == code, f"{ended}\n{stage.story()}"
+        assert "ringleader-file" not in ended.out
+        found = json.loads(outcome.read_text())
+        if code:
+            assert f"{name}-worker-0.{name}.default.svc: rdma is required, and it has no RDMA" in ended.out
+            assert found["outcome"]["exit_code"] == code
+            return
+        assert "[1] rank 1 of 2" in ended.out and "TCP on " in ended.out
+        assert len(found["outcome"]["proof"]["hosts"]) == 2
+        record = run_file.read_any(report)
+        assert isinstance(record, JobRun) and record.ended is not None and record.ended.proof is not None
+    finally:
+        stage.delete(name)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("on", ["pods", "kubernetes"])
+def test_links_and_sizes_are_measured_between_pods(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str
+) -> None:
+    """Commands of Ringleader run once, in the launcher, and what they measure is kept here."""
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "--on",
+        on,
+        "--image",
+        images.OPENMPI5,
+        "--job-name",
+        f"bench-{on}",
+        "-n",
+        "2",
+        "--",
+        "ringleader",
+    )
+    try:
+        ended = stage.run(*words, "bench", "p2p", "-b", "1M", "-e", "1M", "--seconds", "1", "--name", "links")
+        assert ended.code == 0, f"{ended}\n{stage.story()}"
+        run = run_file.read_any(tmp_path / "runs" / "links")
+        assert isinstance(run, PointToPointRun) and run.transfers
+        assert [place.host for place in run.places] == [
+            f"bench-{on}-worker-{n}.bench-{on}.default.svc" for n in (0, 1)
+        ]
+        stage.delete(f"bench-{on}")
+        ended = stage.run(*words, "doctor", "--active", "--active-seconds", "3", "-v")
+        assert ended.code in (0, 3), f"{ended}\n{stage.story()}"  # this machine may not be a good host
+        assert re.search(r"PASS +active\.(answer|rate|latency)", ended.out), ended
+    finally:
+        stage.delete(f"bench-{on}")
+
+
+STEPS = """
+import time
+import ringleader
+import torch
+import ringleader.torch as hvd
+hvd.init()
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    hvd.allreduce(torch.ones(1 << 12), name="sum")
+    ringleader.progress(samples=8)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.long
+def test_all_sizes_are_measured_in_one_job(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that exchange something, that only synchronize, and that are independent; and the wire."""
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "--on",
+        "pods",
+        "--image",
+        images.OPENMPI5,
+        "--launch-with",
+        "ringleader",
+        "--name",
+        "r",
+        "-o",
+        "kept",
+    )
+    words += ("--grid", "1x1,2x1", "--repeats", "1", "--require", "tcp", "--no-page")
+    try:
+        ended = stage.run(*words, "--", "python", "-c", STEPS, verb="scale")
+        assert ended.code == 0, f"{ended}\n{stage.story()}"
+        run = run_file.read(tmp_path / "kept" / "r")
+        assert [point.size.ranks for point in run.points] == [1, 2]
+        assert all(samples for _, samples in run.points[1].kinds), "coupled, independent and barrier-only"
+        assert run.points[1].transport is not None
+    finally:
+        stage.delete("python")
 
 
 @needs_kubectl

@@ -1,7 +1,5 @@
 """Jobs from the command line to their end: ``submit`` and ``run --on kubernetes`` against the fake server."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

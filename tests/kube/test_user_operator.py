@@ -1,7 +1,5 @@
 """The whole chain: a user's command, the running operator, and a cluster whose Pods do what the test says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,7 @@
 """``--on pods``: a whole job without an operator, a CRD or rights to either; nothing of it is left."""
 
-from __future__ import annotations
-
+import contextlib
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.user_session import Start, kubeconfig_of, on_a_terminal, until
+
+from ringleader.cli import returned_files
 
 RUN = ("run", "--on", "pods", "--image", "x", "--job-name", "train", "-n", "2", "--", "python", "train.py")
 KINDS = ("jobs", "services", "configmaps", "secrets", "pods")
@@ -74,6 +76,36 @@ def test_a_whole_job(cluster: FakeCluster, start: Start) -> None:
     assert command.ends() == 0
     assert command.out == "epoch 1\n"
     nothing_is_left(cluster)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "cut"])
+def test_what_the_launcher_sends_back_is_kept(
+    cluster: FakeCluster, start: Start, tmp_path: Path, is_whole: bool
+) -> None:
+    """Its lines are not shown, also where nothing of the log is."""
+    sent, report, outcome = tmp_path / "sent", tmp_path / "report", tmp_path / "outcome.json"
+    (sent / "report").mkdir(parents=True)
+    (sent / "report" / "record.jsonl").write_text("{}\n")
+    (sent / "outcome.json").write_text('{"exit_code": 0, "proof": null}')
+    words = ("--launch-with", "ringleader", "--report", str(report), "--json-file", str(outcome), "--quiet")
+    command = start(*RUN[:-3], *words, *RUN[-3:])
+    workers_run(cluster)
+    pod = launcher(cluster)
+    cluster.kubelet.run(pod)
+    with contextlib.redirect_stderr(io.StringIO()) as lines:
+        returned_files.send(str(sent))
+    cluster.write_log(pod, "epoch 1\n" + (lines.getvalue() if is_whole else "ringleader-file 1/2 AAAA\n"))
+    cluster.kubelet.finish(pod, 0)
+    assert command.ends() == 0
+    assert command.out == "" and "ringleader-file" not in command.err
+    found = json.loads(outcome.read_text())
+    assert (found["job"], found["exit_code"]) == ("train", 0)
+    if is_whole:
+        assert found["outcome"] == {"exit_code": 0, "proof": None}
+        assert (report / "record.jsonl").read_text() == "{}\n"
+        assert f"kept in {report}" in command.err
+    else:
+        assert "what the launcher wrote cannot be kept: 1 of 2 parts arrived" in command.err
 
 
 def test_waiting_is_explained(cluster: FakeCluster, start: Start) -> None:

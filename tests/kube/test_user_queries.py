@@ -1,7 +1,5 @@
 """``status``, ``logs``, ``explain`` and ``delete`` as processes against the fake server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``ringleader scale --on kubernetes`` on the fake server: each size a job, its log read, then deleted."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A user's commands as processes, and somebody who plays the operator and the kubelet for them."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
@@ -177,7 +175,6 @@ class Operator:
 
     def pod(self, name: str, role: str) -> None:
         owner = self.fake.get("mpijobs", self.name, self.namespace)
-        assert owner is not None
         reference = {
             "apiVersion": owner["apiVersion"],
             "kind": "MPIJob",

@@ -1,6 +1,4 @@
-"""A lab for the tests: own name, own subnet, own ssh port, so that it never meets a developer's lab."""
-
-from __future__ import annotations
+"""The lab of these tests, what is run on its hosts, and what a lab may leave behind."""
 
 import dataclasses
 import os
@@ -10,35 +8,22 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
+from tests.labs import a_lab, skip_without_lab, unique_name
 from tests.system_programs import program
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
+from ringleader.lab import saved_state
 from ringleader.lab.network import shaping_steps
 from ringleader.lab.saved_state import Lab
 from ringleader.lab.steps import carry_out
 
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
-SSH_PORT = "34"
-
-
-def unique_name(letter: str) -> str:
-    """Return a lab name that no other test process on this machine uses."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
-    number, text = os.getpid(), ""
-    while number:
-        number, digit = divmod(number, 36)
-        text = digits[digit] + text
-    return f"{letter}{text}"[:8]
 
 
 @pytest.fixture(scope="session")
 def lab_machine() -> None:
     """Skip, with the reason, where this machine can't have a lab."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
+    skip_without_lab()
 
 
 @pytest.fixture(scope="session")
@@ -53,17 +38,10 @@ def ringleader() -> Ringleader:
 
 
 @pytest.fixture(scope="session")
-def lab(lab_machine: None, ringleader: Ringleader) -> Iterator[Lab]:
+def lab() -> Iterator[Lab]:
     """Four hosts with two slots each at 8 Gbit/s; tests that break something repair it."""
-    name = unique_name("s")
-    try:
-        words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", SSH_PORT)
-        done = ringleader("lab", "up", "--lab-name", name, *words)
-        assert done.returncode == 0, done.stderr
-        yield saved_state.load(name)
-    finally:
-        done = ringleader("lab", "down", "--lab-name", name)
-        assert done.returncode == 0, done.stderr
+    with a_lab("s", "--bandwidth", "8gbit", hosts=4, port=34) as made:
+        yield made
 
 
 @pytest.fixture
@@ -80,9 +58,7 @@ def on_host(lab: Lab) -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def call(host: str, *words: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
         argv = ["ssh", "-F", lab.ssh_config, host, *words]
-        return subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        return finished(argv, stdin=subprocess.DEVNULL, timeout=timeout)
 
     return call
 
@@ -110,9 +86,7 @@ def machine_snapshot(name: str) -> dict[str, object]:
         return "rl-" not in text or f"rl-{name}" in text
 
     def lines(*argv: str) -> list[str]:
-        return subprocess.run(
-            argv, capture_output=True, text=True, timeout=20, check=True
-        ).stdout.splitlines()
+        return finished(argv, timeout=20, check=True).stdout.splitlines()
 
     links = [line.split(":")[1].split("@")[0].strip() for line in lines("ip", "-o", "link")]
     mounts = Path("/proc/self/mounts").read_text().splitlines()

@@ -1,7 +1,5 @@
 """Active tests on a lab's hosts: a link that is slow one way is named with its direction; no equal one is."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

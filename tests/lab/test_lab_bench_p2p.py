@@ -1,7 +1,5 @@
 """``ringleader bench p2p`` between a lab's hosts: the slow direction is named, what was measured is kept."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """``lab up`` killed, interrupted or failing at any moment: nothing stays behind."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -11,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.time_limits import patience
 
 from ringleader.lab import saved_state
@@ -128,13 +127,10 @@ rm /tmp/"$NAME".sh
 
 def test_down_finishes_what_a_killed_down_began_where_no_lab_was_before(scratch_name):
     """On a machine that never had a network namespace: ``/run`` is empty again, whatever was left undone."""
-    done = subprocess.run(
+    done = finished(
         ["unshare", "--mount", "sh", "-c", FRESH_RUN],
         env=os.environ | {"PYTHON": sys.executable, "NAME": scratch_name},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stdout.splitlines() if line[:2] in ("0:", "1:", "2:", "3:", "4:")] == [

@@ -1,7 +1,5 @@
 """``ringleader doctor --lab-name``: of four hosts each in its turn is made to differ, and is named."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sysconfig

@@ -1,7 +1,5 @@
 """Elastic jobs in the lab: hosts that are added and removed cost no rank, nor does a daemon that is lost."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -76,7 +74,6 @@ def launched(lab, place: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 def until(launcher: subprocess.Popen[str], size: int) -> int:
     """Read until this many ranks train; return the step that they begin with."""
     seen = []
-    assert launcher.stdout is not None
     for line in launcher.stdout:
         seen.append(line)
         if found := re.search(rf"size {size} from (\d+)", line):
@@ -213,7 +210,6 @@ def test_new_hosts_with_other_code_are_named_and_the_job_goes_on(
 def lines_with(launcher: subprocess.Popen[str], *texts: str) -> list[str]:
     """Read until each text was in a line; return the lines."""
     found: dict[str, str] = {}
-    assert launcher.stdout is not None
     for line in launcher.stdout:
         found |= {text: line for text in texts if text in line}
         if len(found) == len(texts):

@@ -1,7 +1,5 @@
 """The guide "Train through failures", from top to bottom in a lab: script, commands, what they say."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
 from tests.time_limits import patience
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -53,11 +52,8 @@ class Terminals:
             return
         if "kill -9" in line:
             number = re.search(rf"rank 1 .* process (\d+) on {self.lab}-h2", self.log.read_text())
-            assert number is not None
             line = re.sub(r"\d+$", number[1], line)
-        done = subprocess.run(
-            ["bash", "-c", line], cwd=self.place, env=self.environ, capture_output=True, text=True, timeout=90
-        )
+        done = finished(["bash", "-c", line], cwd=self.place, env=self.environ, timeout=90)
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         self.printed = done.stdout + done.stderr
 

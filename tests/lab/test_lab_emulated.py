@@ -1,7 +1,5 @@
 """Emulated machines that do not come up: what was made for them is removed. No QEMU is needed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

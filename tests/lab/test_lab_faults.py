@@ -1,7 +1,5 @@
 """What a job of several hosts loses is named: trials of the campaign of faults in the tests' lab."""
 
-from __future__ import annotations
-
 import random
 import sys
 from pathlib import Path

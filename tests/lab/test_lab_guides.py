@@ -1,7 +1,5 @@
 """Pages whose commands run in a lab as a reader types them (README, guides): what they show is printed."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hangs of plain `torch.distributed` jobs on two hosts: five ways, FSDP2, and healthy jobs."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

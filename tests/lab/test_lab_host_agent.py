@@ -1,7 +1,5 @@
 """Host agents over ssh in the tests' lab, and what becomes of one that nothing reaches any more."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

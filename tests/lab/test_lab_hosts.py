@@ -1,7 +1,5 @@
 """What a user may rely on: the hosts of a lab behave like hosts."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

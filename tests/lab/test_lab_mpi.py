@@ -1,7 +1,5 @@
 """Real MPI launchers start ranks on the lab's hosts over ssh."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Links: their rate, and cut, heal and kill."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
@@ -9,6 +7,7 @@ import subprocess
 import time
 
 import pytest
+from tests.commands import finished
 
 from ringleader.lab import hosts as lab_hosts
 
@@ -31,9 +30,7 @@ def _iperf3(lab, server, client, tool, *options):
             if "listening" in line:
                 break
         words = (*program, "-c", server.address, "-t", "1.5", "-O", "0.5", "-J", *options)
-        done = subprocess.run(
-            lab_hosts.argv_on(lab, client, words), capture_output=True, text=True, timeout=30, check=True
-        )
+        done = finished(lab_hosts.argv_on(lab, client, words), timeout=30, check=True)
         return json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]
     finally:
         listen.kill()

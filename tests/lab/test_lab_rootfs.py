@@ -1,7 +1,5 @@
 """Hosts whose root file system is its own tree: they see that tree and nothing else of the machine."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,16 +1,13 @@
 """A job on two hosts: its signals reach both, and a host that is cut off cleans up by itself."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from tests.time_limits import patience
+from tests.time_limits import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi]
 
@@ -24,14 +21,6 @@ while True:
     time.sleep(0.05)  # MARK
 """
 KEY = "from ringleader.agents import rank_identity as i; print(i.host_key(i.host_identity()))"
-
-
-def until(condition, seconds=30.0):
-    """Wait until something is so."""
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def ranks(mark):

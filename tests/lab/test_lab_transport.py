@@ -1,7 +1,5 @@
 """What carried the bytes of a job: the engine's counts against the counters of the hosts' links."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -95,7 +93,7 @@ def test_plain_ddp_is_judged_by_its_connections(lab: Any, ringleader: Any, tmp_p
     proof = json.loads(written.read_text())["proof"]
     for name, host in zip(names, proof["hosts"], strict=True):
         assert f"ringleader: {name} to other hosts: TCP on eth0 100% of " in done.stderr
-        assert "this user's TCP connections moved" in done.stderr
+        assert "the job's TCP connections moved" in done.stderr
         between = host["between"]
         assert between["by_connections"] and between["shares"] == {"tcp": 1.0}
         assert between["devices"] == {"tcp": ["eth0"]}

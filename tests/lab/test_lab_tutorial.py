@@ -1,7 +1,5 @@
 """The tutorial's page for two machines: its commands, in the lab that it names, print what it shows."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

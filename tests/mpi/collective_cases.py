@@ -5,8 +5,6 @@ plain mpi4py brings, and with the count of wrong elements that the bench gives; 
 and has to be counted.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy

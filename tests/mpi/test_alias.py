@@ -1,12 +1,11 @@
 """Scripts written for Horovod on real ranks, unchanged."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
 
 import pytest
+from tests.commands import finished
 from tests.time_limits import patience
 
 from ringleader.alias import directory
@@ -90,12 +89,10 @@ def test_under_another_launcher(workplace, python, way):
     script.write_text(SCRIPT)
     run = {"module": [python, "-m", "ringleader.alias", str(script)], "path": [python, str(script)]}[way]
     added = {"OMPI_MCA_osc": "^ucx"} | ({"PYTHONPATH": directory()} if way == "path" else {})
-    done = subprocess.run(
+    done = finished(
         [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2", *run],
         env=workplace.environ | added,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
         timeout=120,
     )
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,5 @@
 """``ringleader.run``: results in order, exceptions as themselves."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """`ringleader bench allreduce` and the like on real ranks: results are right, and all is kept."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

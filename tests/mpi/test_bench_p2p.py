@@ -1,7 +1,5 @@
 """``ringleader bench p2p`` between two ranks of this machine."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

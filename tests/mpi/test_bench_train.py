@@ -1,7 +1,5 @@
 """``ringleader bench train`` on real ranks: every arm of a CPU, equal weights, a profile for predict."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

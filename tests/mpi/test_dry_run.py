@@ -1,7 +1,5 @@
 """A dry run against what a launch really hands to mpirun and to the ranks."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

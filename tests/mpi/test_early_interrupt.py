@@ -1,7 +1,5 @@
 """Ctrl-C at any moment of the start: a quiet end, whatever is being imported or looked for."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Every way in which a job can end, on the embedded MPI: who is blamed, and that nothing is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The same tests on every MPI: a plain mpi4py script, who failed, what is left."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

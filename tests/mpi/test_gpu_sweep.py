@@ -1,7 +1,5 @@
 """Messages of torch.distributed between two local ranks: Gloo stands in for NCCL, which needs two GPUs."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

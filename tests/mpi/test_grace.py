@@ -1,7 +1,5 @@
 """What ranks are given between SIGTERM and SIGKILL: enough for a checkpoint, and no more than asked for."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal

@@ -1,7 +1,5 @@
 """Jobs of plain `torch.distributed`: hangs of five kinds, healthy ones, rates and stragglers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Every MPI over ssh, on the hosts of a lab: placement, and what the death of each part leaves (nothing)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,13 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.labs import a_lab
 
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
-from ringleader.errors import RefusedError
 from ringleader.lab import hosts as lab_hosts
-from ringleader.lab import requirements, saved_state
 from ringleader.plan.job import Host, Placement, Ssh
 
 pytestmark = [pytest.mark.mpi, pytest.mark.lab]
@@ -26,18 +23,8 @@ DAEMONS = ("prted", "orted", "hydra_pmi_proxy")
 @pytest.fixture(scope="module")
 def lab():
     """Three hosts with two slots each."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"m{os.getpid() % 100000}"
-    words = (sys.executable, "-m", "ringleader", "lab")
-    up = (*words, "up", "--lab-name", name, "--hosts", "3", "--slots", "2", "--ssh-port", "36")
-    try:
-        subprocess.run(up, check=True, capture_output=True, timeout=60)
-        yield saved_state.load(name)
-    finally:
-        subprocess.run((*words, "down", "--lab-name", name), check=True, capture_output=True, timeout=60)
+    with a_lab("m", hosts=3, port=36) as made:
+        yield made
 
 
 def on(lab, *slots):

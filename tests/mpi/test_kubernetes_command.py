@@ -1,7 +1,5 @@
 """The launcher's command of a job on Kubernetes, run by each real MPI: what its ranks see."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.fork_server import session_directory
 from tests.interpreter import skip_where_mpirun_splits
 from tests.time_limits import patience
@@ -98,9 +99,7 @@ class Pod:
 @pytest.fixture(scope="module", autouse=True)
 def namespaces() -> None:
     """Skip where this machine does not let us stand in for hosts."""
-    tried = subprocess.run(
-        ["unshare", "--mount", "--uts", "hostname", "x"], capture_output=True, text=True, timeout=30
-    )
+    tried = finished(["unshare", "--mount", "--uts", "hostname", "x"], timeout=30)
     if tried.returncode:
         pytest.skip(f"namespaces cannot be made: {tried.stderr.strip()}")
 

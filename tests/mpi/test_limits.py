@@ -1,7 +1,5 @@
 """Limits of the machine: open files, processes, a full or missing TMPDIR, a directory that is gone."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

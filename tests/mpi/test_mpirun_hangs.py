@@ -1,7 +1,5 @@
 """An mpirun that does not end although every rank has, or that does not start every rank: the job ends."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.mpi

@@ -1,7 +1,5 @@
 """What ranks write and read: order, long lines, binary bytes, partial lines, standard input, files."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

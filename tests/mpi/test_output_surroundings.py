@@ -1,7 +1,5 @@
 """Places that take no output: full disks, readers that do not read, readers that leave."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -11,6 +9,7 @@ import sys
 import time
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -40,9 +39,7 @@ def test_a_full_output_directory_costs_its_output_and_nothing_else(workplace, py
     )
     argv = ringleader(workplace, "run", "-n", "2", "--oversubscribe", "--output", str(place / "out"))
     argv = in_small_file_system(place, "128k", *argv, python, "-c", script)
-    done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=90, env=workplace.environ, check=False
-    )
+    done = finished(argv, timeout=90, env=workplace.environ)
     assert done.returncode == 0, done.stderr
     assert "[0] end of 0" in done.stdout and "[1] end of 1" in done.stdout
     warned, lost = (line for line in done.stderr.splitlines() if "--output" in line)

@@ -1,7 +1,5 @@
 """Messages between pairs of local ranks: rates come out, and a partner that is silent is named in time."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,16 +1,14 @@
 """Real ranks under real quotas of CPUs: whether the engine knows that they have to wait for each other."""
 
-from __future__ import annotations
-
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.control_groups import control_group
 
 pytestmark = pytest.mark.mpi
@@ -31,11 +29,9 @@ def oversubscribed(groups: Sequence[Path]) -> set[str]:
     python = shlex.quote(sys.executable)
     enter = f'set -- {places}; shift "$OMPI_COMM_WORLD_RANK"; echo $$ > "$1"; exec {python} -c "$ASK"'
     words = ["run", "--oversubscribe", "--no-prefix", "--bind", "none", "-n", str(len(groups)), "-x", "ASK"]
-    done = subprocess.run(
+    done = finished(
         [sys.executable, "-m", "ringleader", *words, "sh", "-c", enter],
         env={**os.environ, "ASK": ASK},
-        capture_output=True,
-        text=True,
         timeout=120,
         check=True,
     )

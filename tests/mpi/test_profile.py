@@ -1,7 +1,5 @@
 """``run --profile`` with real jobs: steps of a plain DDP script are recorded and divided."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """``ringleader run --max-restarts``: all ranks start again, as torchrun has it."""
 
-from __future__ import annotations
-
 import json
 import signal
 
@@ -164,22 +162,6 @@ def test_the_time_limit_counts_over_all_starts(workplace, python):
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 124, err
     assert b"stopped after 4 s (--timeout)" in err
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("run", "--on", "kubernetes", "--max-restarts", "2", "--image", "x", "true"), b"--backoff-limit"),
-        (("run", "--max-restarts", "some", "true"), b"--max-restarts: 'some' is not an integer"),
-        (("run", "--max-restarts", "-2", "true"), b"--max-restarts: -2 restarts"),
-        (("scale", "--max-restarts", "2", "true"), b"--max-restarts"),
-    ],
-)
-def test_what_is_refused(workplace, words, said):
-    launcher = workplace.ringleader(*words)
-    _, err = launcher.communicate(timeout=30)
-    assert launcher.returncode == 2
-    assert said in err
 
 
 class SilentOnce:

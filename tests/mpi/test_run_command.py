@@ -1,7 +1,5 @@
 """``ringleader run`` as a user types it, on the embedded MPI: output, exit codes, files, words."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -9,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -19,13 +18,11 @@ def run(
     *words: str, cwd: Path, env: dict[str, str] | None = None, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run one command line in a directory, two ranks on however many cores there are."""
-    return subprocess.run(
+    return finished(
         [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1"} | (env or {}),
         input=stdin,
-        capture_output=True,
-        text=True,
         timeout=SECONDS,
     )
 
@@ -52,6 +49,32 @@ def test_arguments_and_variables_arrive_byte_for_byte(place: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     python = str(Path(sys.executable).parent / "python")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [[words, "$x 'y'\n\"z\"", python]] * 2
+
+
+XID = "NVRM: Xid (PCI:0000:05:00): 79, pid=1234, GPU has fallen off the bus."
+
+
+def test_a_failing_ranks_message_quotes_the_kernel(place: Path) -> None:
+    log = place / "kernel.log"
+    log.write_text("NVRM: Xid (PCI:0000:07:00): 48, of an earlier job\n")
+    script = "if [ $RANK = 0 ]; then touch begun; exec sleep 60; fi; until [ -e begun ]; do sleep 0.1; done; "
+    script += f"echo '{XID}' >> kernel.log; sleep 0.5; exit 9"
+    words = ("--kernel-log", str(log), "--json-file", "o.json", "--", "sh", "-c", script)
+    done = run(*words, cwd=place)
+    outcome = json.loads((place / "o.json").read_text())
+    (fault,) = outcome["host_faults"]
+    assert (done.returncode, fault["kind"], fault["number"]) == (9, "kernel.xid", 79), done.stderr
+    live, last = done.stderr.split("ringleader: rank 1 on ")
+    assert "the kernel reports: Xid 79 on GPU 0000:05:00.0" in live and XID in live
+    assert "the kernel reports: Xid 79" in last and XID in last and "→ restart the host" in last
+
+
+def test_a_machine_with_a_fault_is_refused_before_any_rank_starts(place: Path) -> None:
+    (place / "kernel.log").write_text(XID)
+    words = ("--check", "quick", "--kernel-log", str(place / "kernel.log"), "--", "touch", "started")
+    done = run(*words, cwd=place)
+    assert (done.returncode, done.stdout, (place / "started").exists()) == (3, "", False)
+    assert "kernel.xid: Xid 79" in done.stderr and "--check: the job is refused" in done.stderr
 
 
 def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:

@@ -1,7 +1,5 @@
 """A scaling run that was interrupted, for real: one tiny job before, one after."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

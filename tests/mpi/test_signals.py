@@ -1,7 +1,5 @@
 """Signals to the launcher that do not end the job: they reach the ranks, or stop and continue all of it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -10,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.time_limits import patience
+from tests.time_limits import until
 
 pytestmark = pytest.mark.mpi
 
@@ -35,14 +33,6 @@ if __name__ == "__main__":
 def state(pid):
     """The letter by which the kernel says what a process does: S sleeps, R runs, T is stopped."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def until(condition, seconds=20.0):
-    """Wait until something is so."""
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def said(launcher, words, count):

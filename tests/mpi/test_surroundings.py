@@ -1,7 +1,5 @@
 """What a job finds around it: closed streams, no home, odd directories, many ranks, much output."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

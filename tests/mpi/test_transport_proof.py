@@ -1,7 +1,5 @@
 """The proof of the transport on one host, and what agents read of NCCL's log."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -36,12 +35,9 @@ print(os.environ["NCCL_DEBUG"], name, flush=True)
 
 def run(*words: str, script: str, **environ: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
-    return subprocess.run(
+    return finished(
         [*argv, "--", sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
     )
 
@@ -93,8 +89,46 @@ def test_plain_ddp_on_one_host_is_judged_by_its_connections(tmp_path: Path) -> N
     document: Any = json.loads(out.read_text())
     (host,) = document["proof"]["hosts"]
     assert host["within"]["by_connections"] and host["within"]["shares"] == {"tcp": 1.0}
-    # Others of this user may speak on the loopback interface, too.
-    assert host["within"]["exchanged"] >= 2 * GRADIENTS
+    assert 2 * GRADIENTS <= host["within"]["exchanged"] < 3 * GRADIENTS
+
+
+SOCKETS = """
+import os, socket, time
+where = "127.0.0.1", int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    with socket.create_server(where) as server:
+        near, _ = server.accept()
+        near.sendall(bytes(int(os.environ["NBYTES"])))
+        near.recv(1)
+else:
+    for _ in range(600):
+        try:
+            near = socket.create_connection(where)
+            break
+        except OSError:
+            time.sleep(0.1)
+    left = int(os.environ["NBYTES"])
+    while left:
+        left -= len(near.recv(min(left, 1 << 20)))
+    time.sleep(1.5)
+    near.sendall(b"1")
+"""
+
+
+def test_two_jobs_of_one_user_do_not_count_each_others_bytes(tmp_path: Path) -> None:
+    jobs = []
+    for mib in (8, 40):
+        words = ("-n", "2", "-x", f"NBYTES={mib << 20}", "--json-file", str(tmp_path / f"{mib}.json"))
+        argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
+        jobs.append(subprocess.Popen([*argv, "--", sys.executable, "-c", SOCKETS], stderr=subprocess.PIPE))
+    for job in jobs:
+        _, errors = job.communicate(timeout=120)
+        assert job.returncode == 0, errors
+    for mib in (8, 40):
+        document: Any = json.loads((tmp_path / f"{mib}.json").read_text())
+        (host,) = document["proof"]["hosts"]
+        assert host["within"]["shares"] == {"tcp": 1.0}, host
+        assert mib << 20 <= host["within"]["exchanged"] < (mib + 1) << 20
 
 
 def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """Which GPUs ranks see under each launcher: those of the host are named by a variable, no GPU is needed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 pytestmark = pytest.mark.mpi
 
@@ -36,12 +35,9 @@ HOROVODRUN = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2")
 def test_a_rank_finds_its_own_gpu_by_its_local_rank(
     launcher: tuple[str, ...], visible: str, seen: set[tuple[str, str]]
 ) -> None:
-    done = subprocess.run(
+    done = finished(
         [*launcher, sys.executable, "-c", SCRIPT],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
         stdin=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible},
     )
@@ -52,13 +48,7 @@ def test_a_rank_finds_its_own_gpu_by_its_local_rank(
 
 
 def test_ranks_beyond_the_gpus_are_refused_with_the_cure() -> None:
-    done = subprocess.run(
-        [*RUN, "true"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"},
+    done = finished(
+        [*RUN, "true"], timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
     )
     assert done.returncode == 2 and "--share-gpus" in done.stderr, done.stderr

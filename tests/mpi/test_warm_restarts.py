@@ -1,7 +1,5 @@
 """``ringleader run --max-restarts N --warm``: the ranks of a restart are forked, with all imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -123,17 +121,3 @@ def test_nothing_outlives_the_launcher(workplace, python, number):
     launcher.communicate(timeout=60)
     assert not workplace.gone_within(15.0)
     assert not sockets(workplace)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--warm", "python", "x.py"), b"--warm: means nothing without restarts"),
-        (("--warm", "--max-restarts", "2", "true"), b"--warm: the command is not a Python script"),
-        (("--warm", "--max-restarts", "2", "python", "-c", "0"), b"--warm: -c is an option"),
-        (("--warm", "--min-np", "1", "python", "x.py"), b"--warm: means nothing for an elastic job"),
-    ],
-)
-def test_what_cannot_be_warm_is_refused(workplace, words, said):
-    done = workplace.run("run", *words)
-    assert done.returncode == 2 and said in done.stderr, done.stderr

@@ -1,7 +1,5 @@
 """Two emulated machines with Soft-RoCE for all tests here, and the table of what met real verbs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import finished
+from tests.labs import skip_without_lab
 
-from ringleader.errors import RefusedError
 from ringleader.lab import requirements, saved_state
 from ringleader.lab.spec import LabSpec
 
@@ -29,9 +28,7 @@ outcomes: dict[str, tuple[str, str, float]] = {}
 def call(*words: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
     """Run the command line; return its exit code and both streams."""
     argv = [sys.executable, "-m", "ringleader", *words]
-    return subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False, cwd=ROOT
-    )
+    return finished(argv, stdin=subprocess.DEVNULL, timeout=timeout, cwd=ROOT)
 
 
 @pytest.fixture(scope="session")
@@ -42,10 +39,7 @@ def ringleader() -> Ringleader:
 @pytest.fixture(scope="session")
 def machines() -> Iterator[saved_state.Lab]:
     """Two hosts with one core each; skipped, with the reason, where this machine cannot emulate them."""
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
+    skip_without_lab()
     if faults := requirements.machine_faults(LabSpec(hosts=2, kernel=KERNEL), os.environ):
         pytest.skip("; ".join(f"{fault.what}: make test-rdma" for fault in faults))
     name = f"v{os.getpid()}"[:8]

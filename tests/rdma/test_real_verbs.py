@@ -1,7 +1,5 @@
 """What is judged elsewhere by trees and logs written here, on verbs that the kernel makes: Soft-RoCE."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -37,8 +35,7 @@ def doctor(ringleader: Any, lab: saved_state.Lab, folder: Path) -> list[dict[str
         "doctor", "--lab-name", lab.name, *SLOW, "--timeout", "900", "--json-file", str(written)
     )
     assert written.exists(), done.stderr
-    found: list[dict[str, Any]] = json.loads(written.read_text())["checks"]
-    return found
+    return json.loads(written.read_text())["checks"]
 
 
 def bad(results: list[dict[str, Any]]) -> dict[str, str]:

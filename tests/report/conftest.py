@@ -1,7 +1,5 @@
 """Runs to be rendered, with numbers that can be checked by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -9,7 +9,7 @@ from ringleader.agents.training_progress import length_class
 from ringleader.bench.run_file import read_any
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import JobRecord
-from ringleader.measurements.job import Begun, Ended, JobRun
+from ringleader.measurements.recorded_job import Begun, Ended, JobRun
 from ringleader.scaling import Context, HostContext
 
 

@@ -1,7 +1,5 @@
 """Text and marks stand out from what is behind them, in light and in dark (WCAG 2, 1.4.3 and 1.4.11)."""
 
-from __future__ import annotations
-
 import re
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """``ringleader scale`` and ``ringleader report`` as a user calls them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

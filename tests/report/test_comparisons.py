@@ -1,7 +1,5 @@
 """Two runs of one kind; and the guard against a run that is slower than its baseline."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What an elastic job went through, from the file that ``run --json-file`` wrote."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import pytest
 from ringleader.bench.run_file import MOST_RANKS, elastic_document, read_any
 from ringleader.errors import RequestError
 from ringleader.launch.elastic_history import Event, event_json
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.report.compare import compare
 from ringleader.report.page import render
 from ringleader.report.text import runs_text

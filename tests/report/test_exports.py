@@ -1,7 +1,5 @@
 """A recorded run in the forms of other programs, read back by their own libraries."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -12,7 +10,7 @@ import pytest
 from tests.report.conftest import Call
 from tests.report.recorded import trained
 
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.report import exports
 
 LAUNCH = 1767323045.0

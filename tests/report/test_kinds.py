@@ -1,7 +1,5 @@
 """Runs of every kind: what is said, shown, drawn, and written as JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The page: well-formed, whole in itself, readable without color; and what happens without its packages."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``ringleader report --serve``: who may ask, for what, and that the page follows its file."""
 
-from __future__ import annotations
-
 import http.client
 import re
 import signal
@@ -158,7 +156,6 @@ def test_several_runs_are_one_page_and_one_that_is_broken_is_told(directory: Pat
 def test_ctrl_c_ends_it_with_130(directory: Path) -> None:
     words = [sys.executable, "-m", "ringleader", "report", "--serve", str(directory)]
     server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
     try:
         line = server.stderr.readline()
         assert re.fullmatch(r"ringleader: http://127\.0\.0\.1:\d+/ \(Ctrl-C ends it\)\n", line)

@@ -1,7 +1,5 @@
 """Files that are no stored run are refused with the place of the fault."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Table, Markdown, JSON and comparison against golden files (RINGLEADER_GOLDEN=write makes them anew)."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -11,8 +11,6 @@ A sequence is valid as it is drawn, and so is every one that has fewer operation
     steps                  a list of steps: zero, before, backward, edits, update, after
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 `Trials` carries out sequences on living ranks and, beside them, on replicas in plain PyTorch.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections import Counter

@@ -3,8 +3,6 @@
 After every step it records what can be compared: parameters, gradients, learning rates, kept gradients.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Callable
@@ -560,7 +558,6 @@ class Script:
 
 
 def _halve(parameter: torch.Tensor) -> None:
-    assert parameter.grad is not None
     parameter.grad.data.mul_(0.5)
 
 

@@ -5,8 +5,6 @@ the replicas average their gradients by hand, in place, as a plain script would.
 values at barriers, so the script of ranks and of replicas is the same code.
 """
 
-from __future__ import annotations
-
 import copy
 import threading
 from collections.abc import Callable, Iterable

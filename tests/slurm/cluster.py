@@ -1,7 +1,8 @@
 """A real Slurm for tests: munge, slurmctld and one slurmd for each node, ended by their process ids.
 
 Each slurmd runs in a UTS namespace, so that its node's name is its host's name: a job on one node finds
-itself there without ssh. Nothing of the system's own configuration is read; everything is in one directory.
+itself there without ssh. On the hosts of a lab (`LabCluster`) nodes have networks of their own and reach each
+other by ssh. Nothing of the system's own configuration is read; everything is in one directory.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from tests.system_programs import installable
 from tests.time_limits import patience
+
+from ringleader.lab import hosts
+from ringleader.lab.saved_state import Lab
+from ringleader.plan.batch_system import expand_nodes
 
 PROGRAMS = {
     "munged": "munge",
@@ -30,6 +35,13 @@ PROGRAMS = {
     "unshare": "util-linux",
 }
 """Program → package of Debian."""
+ACCOUNTING_PROGRAMS = {
+    "slurmdbd": "slurmdbd",
+    "sacctmgr": "slurm-client",
+    "mariadbd": "mariadb-server",
+    "mariadb-install-db": "mariadb-server",
+}
+"""Those besides for a cluster with accounting."""
 PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 CREDENTIAL_SECONDS = 5
 """Slurm keeps a job that is queued again waiting until its old credentials are void; usually 120 s."""
@@ -61,13 +73,34 @@ SlurmdTimeout=10
 SchedulerParameters=sched_interval=1,sched_min_interval=0,bf_interval=1,requeue_setup_env_fail
 EnforcePartLimits={enforced}
 KillWait={kill}
-MinJobAge=300
+MinJobAge={forgets}
 JobRequeue=1
-AccountingStorageType=accounting_storage/none
+{accounting}
 JobAcctGatherType=jobacct_gather/none
 {nodes}
 PartitionName=main Nodes={names} Default=YES MaxTime=60 DefaultTime=10
 PartitionName=small Nodes={first} MaxTime=5 MaxNodes=1
+"""
+
+_NO_ACCOUNTING = "AccountingStorageType=accounting_storage/none"
+_ACCOUNTING = """AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={address}
+AccountingStoragePort={port}
+AccountingStoragePass={place}/munge.socket
+AccountingStorageEnforce=associations,limits,qos"""
+_DATABASE = """
+DbdHost={hostname}
+DbdAddr={address}
+DbdPort={port}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={place}/munge.socket
+PidFile={place}/slurmdbd.pid
+LogFile={place}/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
 """
 
 
@@ -80,37 +113,46 @@ class SlurmCluster:
     cpus: int = 4
     address: str = "127.0.0.1"
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    shells: dict[str, Sequence[str]] = field(default_factory=dict)
-    """Node → words that lead into its host; empty: a UTS namespace is made."""
     addresses: dict[str, str] = field(default_factory=dict)
+    accounting: bool = False
+    """Whether there is a slurmdbd, on a MariaDB that answers on a socket in the directory alone.
+
+    Such a cluster refuses at once what a partition does not allow, and soon forgets jobs.
+    """
 
     @property
     def environ(self) -> dict[str, str]:
         """Variables of a user of this cluster."""
         return {"SLURM_CONF": str(self.place / "slurm.conf"), "PATH": PLACES}
 
-    def configure(self, *, enforced: str = "NO") -> None:
+    def configure(self) -> None:
         """Write the key and the configuration."""
         (self.place / "state").mkdir(parents=True)
         os.chmod(self.place, 0o711)
         key = self.place / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
-        ports = free_ports(self.address, len(self.names) + 1)
+        *ports, database = free_ports(self.address, len(self.names) + 2)
         nodes = [
             f"NodeName={name} NodeAddr={self.addresses.get(name, self.address)} Port={port} CPUs={self.cpus}"
             for name, port in zip(self.names, ports[1:], strict=True)
         ]
         for name in self.names:
             (self.place / f"spool-{name}").mkdir()
+        where = {"hostname": socket.gethostname(), "address": self.address, "place": self.place}
+        if self.accounting:
+            path = self.place / "slurmdbd.conf"
+            path.write_text(_DATABASE.format(port=database, **where))
+            path.chmod(0o600)  # slurmdbd wants it so
+        accounting = _ACCOUNTING if self.accounting else _NO_ACCOUNTING
         text = _CONFIGURATION.format(
-            hostname=socket.gethostname(),
-            address=self.address,
+            **where,
             port=ports[0],
-            place=self.place,
+            accounting=accounting.format(port=database, **where),
+            forgets=2 if self.accounting else 300,  # seconds after its end
             expire=CREDENTIAL_SECONDS,
             kill=KILL_SECONDS,
-            enforced=enforced,
+            enforced="ALL" if self.accounting else "NO",
             nodes="\n".join(nodes),
             names=",".join(self.names),
             first=self.names[0],
@@ -120,6 +162,8 @@ class SlurmCluster:
     def start(self) -> None:
         """Start everything and wait until all nodes are idle."""
         self.start_munge()
+        if self.accounting:
+            self.start_database()
         self.start_controller()
         for name in self.names:
             self.start_node(name)
@@ -133,6 +177,28 @@ class SlurmCluster:
         self._start("munged", "munged", "--foreground", *words)
         self._until("munged", lambda: (place / "munge.socket").exists())
 
+    def start_database(self) -> None:
+        """Make a database and start MariaDB and slurmdbd on it."""
+        data, sock = self.place / "database", self.place / "sql.socket"
+        made = self.run(
+            *("mariadb-install-db", "--no-defaults", "--user=root", f"--datadir={data}", "--skip-test-db"),
+            "--auth-root-authentication-method=socket",
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+        words = ["--no-defaults", "--user=root", f"--datadir={data}", f"--socket={sock}", "--skip-networking"]
+        words += [f"--pid-file={self.place}/sql.pid", "--innodb-log-file-size=16M"]
+        self._start("mariadbd", "mariadbd", *words)
+        self._until("mariadbd", sock.exists)
+        self.start_slurmdbd()
+        added = self.run("sacctmgr", "--immediate", "add", "cluster", "test")
+        assert added.returncode == 0, added.stdout + added.stderr
+
+    def start_slurmdbd(self) -> None:
+        """Start slurmdbd beside its database."""
+        self._start("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(self.place / "sql.socket"))
+        show = ("sacctmgr", "--noheader", "show", "cluster")
+        self._until("slurmdbd", lambda: self.run(*show).returncode == 0)
+
     def start_controller(self) -> None:
         """Start slurmctld."""
         self._start("slurmctld", "slurmctld", "-D")
@@ -140,16 +206,11 @@ class SlurmCluster:
 
     def start_node(self, name: str) -> None:
         """Start the slurmd of a node."""
-        own = f"hostname {name}; exec slurmd -D -N {name}"
-        there = self.shells.get(name)
-        words = (
-            ["unshare", "--uts", "sh", "-c", own] if there is None else [*there, "slurmd", "-D", "-N", name]
-        )
-        self._start(name, *words)
+        self._start(name, "unshare", "--uts", "sh", "-c", f"hostname {name}; exec slurmd -D -N {name}")
 
     def stop_node(self, name: str) -> None:
         """End a node as a loss of power does: its slurmd and all that runs there."""
-        self._kill(name)
+        self.kill(name)
         for pid in self.processes(f"SLURMD_NODENAME={name}", "slurmstepd", name):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -169,6 +230,10 @@ class SlurmCluster:
         """Return what scontrol shows of a job."""
         text = self.run("scontrol", "--oneliner", "show", "job", number).stdout
         return dict(word.partition("=")[::2] for word in text.split())
+
+    def nodes_of(self, number: str) -> tuple[str, ...]:
+        """Return the nodes of a job, in Slurm's order."""
+        return expand_nodes(self.job(number)["NodeList"])
 
     def until_job(self, number: str, *states: str, seconds: float = 60.0) -> dict[str, str]:
         """Wait until a job is in one of these states."""
@@ -206,23 +271,24 @@ class SlurmCluster:
             self.run("scancel", "--user=root", "--signal=KILL", "--full")
             self.run("scancel", "--user=root")
         for name in reversed(list(self.started)):
-            self._kill(name)
+            self.kill(name)
         for pid in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _start(self, name: str, *argv: str) -> None:
+    def _start(self, name: str, *argv: str, **variables: str) -> None:
         with (self.place / f"{name}.out").open("ab") as output:
             self.started[name] = subprocess.Popen(
                 argv,
-                env={**os.environ, **self.environ},
+                env={**os.environ, **self.environ, **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
 
-    def _kill(self, name: str) -> None:
+    def kill(self, name: str) -> None:
+        """End a daemon at once."""
         process = self.started.pop(name, None)
         if process is not None:
             process.kill()
@@ -243,6 +309,29 @@ class SlurmCluster:
         return "\n".join(path.read_text(errors="replace").splitlines()[-8:]) if path.exists() else ""
 
 
+@dataclass
+class LabCluster(SlurmCluster):
+    """A cluster whose nodes are the hosts of a lab: the controller runs on the machine itself."""
+
+    lab: Lab = field(kw_only=True)
+
+    def start_node(self, name: str) -> None:
+        """Start the slurmd of a host that is up."""
+        host = hosts.find_host(self.lab, name)
+        self._start(name, *hosts.argv_on(self.lab, host, ("slurmd", "-D", "-N", name)))
+
+    def stop_node(self, name: str) -> None:
+        """End all that runs on a host, its sshd too."""
+        hosts.kill(self.lab, hosts.find_host(self.lab, name))
+        self.kill(name)
+
+    def revive_node(self, name: str) -> None:
+        """Boot a host again that was ended."""
+        hosts.heal(self.lab, hosts.find_host(self.lab, name))
+        self.start_node(name)
+        self.until_idle(name)
+
+
 def free_ports(address: str, count: int) -> list[int]:
     """Return ports that nobody uses now."""
     sockets = [socket.socket() for _ in range(count)]
@@ -255,20 +344,32 @@ def free_ports(address: str, count: int) -> list[int]:
             one.close()
 
 
-def check_installed() -> None:
+def check_installed(*, accounting: bool = False) -> None:
     """Skip a test where there is no Slurm: it is large, and few who change Ringleader have it."""
-    missing = sorted({package for name, package in PROGRAMS.items() if not shutil.which(name, path=PLACES)})
+    wanted = PROGRAMS | (ACCOUNTING_PROGRAMS if accounting else {})
+    missing = sorted({package for name, package in wanted.items() if not shutil.which(name, path=PLACES)})
     if missing:
         pytest.skip(f"Slurm is not installed: apt-get install {' '.join(missing)}")
     if not installable():
         pytest.skip("only root can start Slurm's daemons for all users")
 
 
+def lab_cluster(place: Path, lab: Lab) -> LabCluster:
+    """Return a cluster of all hosts of a lab, each with as many CPUs as it has slots."""
+    return LabCluster(
+        place=place,
+        lab=lab,
+        names=tuple(host.name for host in lab.hosts),
+        cpus=lab.spec.slots,
+        address=lab.spec.head_address,
+        addresses={host.name: host.address for host in lab.hosts},
+    )
+
+
 @contextlib.contextmanager
-def slurm_cluster(place: Path, **options: object) -> Iterator[SlurmCluster]:
-    """Have a cluster of two nodes while inside."""
-    check_installed()
-    cluster = SlurmCluster(place=place, **options)  # type: ignore[arg-type]
+def running(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
+    """Have a cluster while inside."""
+    check_installed(accounting=cluster.accounting)
     cluster.configure()
     try:
         cluster.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.lab.conftest import unique_name
 from tests.slurm import cluster
+
+from ringleader.errors import RefusedError
+from ringleader.lab import requirements, saved_state
 
 FAKE = Path(__file__).with_name("fake.py")
 
@@ -32,18 +37,18 @@ class Place:
         """Run a program of an administrator."""
         subprocess.run(argv, env=os.environ | self.environ, check=True, timeout=60)
 
-    def down(self) -> dict[str, str]:
-        """Return variables with which the controller does not answer."""
+    def down(self, what: str) -> dict[str, str]:
+        """Return variables with which the ``controller`` or ``munge`` does not answer."""
         if self.real is None:
             home = Path(self.environ["FAKE_SLURM"])
             home.mkdir(exist_ok=True)
-            (home / "down").touch()
+            (home / "down").write_text(what)
             return self.environ
         text = (self.real.place / "slurm.conf").read_text()
         port = cluster.free_ports("127.0.0.1", 1)[0]
+        change = {"controller": ("(SlurmctldPort=).*", rf"\g<1>{port}"), "munge": ("munge.socket", "none")}
         other = self.workdir / "slurm.conf"
-        lines = [f"SlurmctldPort={port}" if "SlurmctldPort" in line else line for line in text.splitlines()]
-        other.write_text("\n".join([*lines, "MessageTimeout=2\n"]))
+        other.write_text(re.sub(*change[what], text) + "MessageTimeout=2\n")
         return self.environ | {"SLURM_CONF": str(other)}
 
 
@@ -52,9 +57,29 @@ def real_slurm() -> Iterator[cluster.SlurmCluster]:
     """Slurm's daemons for this run of tests."""
     place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
     try:
-        with cluster.slurm_cluster(place) as found:
+        with cluster.running(cluster.SlurmCluster(place=place)) as found:
             yield found
     finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def lab_slurm() -> Iterator[cluster.LabCluster]:
+    """Slurm's daemons on four hosts of a lab, with two slots each."""
+    cluster.check_installed()
+    name, place = unique_name("q"), Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
+    ringleader = (sys.executable, "-m", "ringleader", "lab")
+    words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", "38")
+    try:
+        requirements.check_machine(os.environ)
+        subprocess.run((*ringleader, "up", "--lab-name", name, *words), check=True, timeout=90)
+        with cluster.running(cluster.lab_cluster(place, saved_state.load(name))) as found:
+            assert isinstance(found, cluster.LabCluster)
+            yield found
+    except RefusedError as error:
+        pytest.skip(str(error))
+    finally:
+        subprocess.run((*ringleader, "down", "--lab-name", name), check=True, timeout=90)
         shutil.rmtree(place, ignore_errors=True)
 
 

@@ -3,9 +3,8 @@
 It follows what Slurm 22.05.8 (Debian 12) prints; `test_contract.py` puts both to the same tests. It has one
 user, partitions ``main`` and ``small``, nodes n1 and n2; jobs run on this machine, at most one on a node.
 
-Never compared with a real Slurm, because it needs accounting or several users: what sacct lists; the
-messages about accounts and QOS; permission denied. Left out: job arrays, dependencies, reservations,
-expected starts.
+It has no accounting; `test_accounting.py` has the real one. Never compared with a real Slurm, because it
+needs several users: permission denied. Left out: job arrays, dependencies, reservations, expected starts.
 """
 
 from __future__ import annotations
@@ -50,6 +49,21 @@ def fail(*lines: str, code: int = 1) -> int:
     return code
 
 
+def down(program: str, action: str) -> int:
+    """Say that a daemon does not answer, if so."""
+    path = HOME / "down"
+    if not path.exists():
+        return 0
+    if path.read_text() == "controller":
+        return fail(f"{action}: Unable to contact slurm controller (connect failure)")
+    what = 'Failed to access "/run/munge/munge.socket.2": No such file or directory (Did you start munged?)'
+    return fail(
+        f"{program}: error: If munged is up, restart with --num-threads=10",
+        f"{program}: error: Munge encode failed: {what}",
+        f"{action}: Protocol authentication error",
+    )
+
+
 def listed(nodes: list[str]) -> str:
     return "n[1-2]" if nodes == ["n1", "n2"] else ",".join(nodes)
 
@@ -74,10 +88,8 @@ def sbatch(words: list[str]) -> int:
         options[name] = value
     options = {name: value for name, value in variables.items() if value} | options
     partition = options.get("partition", "main")
-    if (HOME / "down").exists():
-        return fail(
-            "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)"
-        )
+    if code := down("sbatch", "sbatch: error: Batch job submission failed"):
+        return code
     if partition not in PARTITIONS:
         return fail(
             f"sbatch: error: invalid partition specified: {partition}",
@@ -194,8 +206,8 @@ def _once(job: dict[str, Any]) -> bool:
 
 def squeue(words: list[str]) -> int:
     options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
-    if (HOME / "down").exists():
-        return fail("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
+    if code := down("squeue", "slurm_load_jobs error"):
+        return code
     with state() as found:
         jobs = list(found["jobs"].values())
     if "jobs" in options:
@@ -229,6 +241,8 @@ def squeue(words: list[str]) -> int:
 
 
 def scancel(words: list[str]) -> int:
+    if code := down("scancel", f"scancel: error: Kill job error on job id {words[0]}"):
+        return code
     with state() as found:
         for number in words:
             if number in found["jobs"]:  # about others, scancel says nothing

@@ -178,12 +178,19 @@ def test_an_unknown_job_is_named(place: Place) -> None:
     assert str(caught.value).startswith("job 99999: Slurm does not know it")
 
 
-def test_a_controller_that_is_away_is_named(place: Place) -> None:
-    away = Slurm(os.environ | place.down())
-    for ask in (away.jobs(), away.submit("#!/bin/bash\ntrue\n", (), {})):
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("controller", "Slurm's controller does not answer"),
+        ("munge", "Slurm does not authenticate us\n    → is munge running here? munge -n | unmunge"),
+    ],
+)
+def test_a_daemon_that_is_down_is_named(place: Place, what: str, said: str) -> None:
+    away = Slurm(os.environ | place.down(what))
+    for ask in (away.jobs(), away.submit("#!/bin/bash\ntrue\n", (), {}), away.cancel("1")):
         with pytest.raises(RefusedError) as caught:
             asyncio.run(ask)
-        assert "Slurm's controller does not answer" in str(caught.value)
+        assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("code", [0, 143])

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.commands import finished
 from tests.time_limits import patience
 
 Document = dict[str, Any]
@@ -58,7 +59,6 @@ class Machine:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        assert self.process.stdout is not None
         assert self.process.stdout.readline() == b"up\n", "it has no network"
         self.network = f"/proc/{self.process.pid}/ns/net"
 
@@ -107,11 +107,9 @@ class Container:
         first = self._children()[0]
         entered = ["nsenter", f"--target={first}", "--net", "--uts", "--ipc", "--mount", "--pid"]
         directory = self.document.get("working_dir", "/")
-        return subprocess.run(
+        return finished(
             [*entered, f"--wd={directory}", "--", *confined(self.document), *argv],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
             timeout=120,
             env=self.environ,
         )

@@ -1,7 +1,5 @@
 """Sshds that tests start, and the client's side of them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

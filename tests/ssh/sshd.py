@@ -1,7 +1,5 @@
 """A real sshd for tests: on 127.0.0.1, a free port, with keys and known_hosts of its own."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Compose applications as they are written to disk, run with real sshds, and ranks that train over them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Compose files as docker-compose reads them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

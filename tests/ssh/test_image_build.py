@@ -1,7 +1,5 @@
 """Builds with a small program in the builder's place: it answers, fails, hangs; nothing is left behind."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,13 +1,12 @@
 """A real buildah, without any registry: what it is asked, what it answers, how its failures look."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 from ringleader.errors import RefusedError
 from ringleader.images import builders
@@ -79,11 +78,9 @@ def test_an_image_is_built_and_described(tmp_path: Path, environ: dict[str, str]
     assert found.stored.id.startswith("sha256:")
     assert found.stored.digest.startswith("sha256:")
     assert found.stored.size > 0
-    listed = subprocess.run(
+    listed = finished(
         ["buildah", "images", "--noheading", "--format", "{{.Name}}:{{.Tag}}"],
         env=environ,
-        capture_output=True,
-        text=True,
         timeout=60,
         check=True,
     )

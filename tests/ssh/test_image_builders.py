@@ -1,7 +1,5 @@
 """Which builder is used: the first that answers, each asked with a deadline; else every one's reason."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

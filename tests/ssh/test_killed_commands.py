@@ -1,12 +1,9 @@
 """Commands that are killed: what they started ends with them, what they made goes, now or at the next."""
 
-from __future__ import annotations
-
 import signal
-import time
 
 import pytest
-from tests.time_limits import patience
+from tests.time_limits import until
 
 PIP = """
 import os, pathlib, subprocess, sys, tempfile, time
@@ -15,14 +12,6 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)  # pip-chi
 pathlib.Path(os.environ["READY"]).touch()
 time.sleep(300)  # fake-pip
 """
-
-
-def until(condition, seconds=20.0):
-    """Wait until something is so."""
-    end = time.monotonic() + patience(seconds)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.fixture

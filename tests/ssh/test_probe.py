@@ -1,7 +1,5 @@
 """The probe against real sshds: what it learns, and every reason for which a host cannot take part."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import socket

@@ -8,11 +8,11 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
-from tests.time_limits import patience
+from tests.commands import finished
+from tests.time_limits import until
 
 from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
 from ringleader.plan.job import Host, Ssh
@@ -104,9 +104,7 @@ def test_an_mpi_in_any_directory_starts_its_daemon(session, tmp_path, name):
             '"a b"',
             f"{prefix}/lib",
         )
-        done = subprocess.run(
-            (argv[0], "-q", *argv[1:], "h1", *words), capture_output=True, text=True, timeout=60
-        )
+        done = finished((argv[0], "-q", *argv[1:], "h1", *words), timeout=60)
         assert done.stdout == f"{prefix}|-x|a b|{prefix}/lib|", done.stderr
 
 
@@ -123,12 +121,12 @@ def test_close_ends_commands_connections_and_files(bench, session):
         target=lambda: replies.append(session.run(Host(name="h1"), command, deadline=60))
     )
     thread.start()
-    wait_for(started.exists)
+    until(started.exists)
     session.close()
     thread.join(20)
     assert replies and replies[0].exit_code != 0
     assert not directory.exists()
-    wait_for(lambda: not masters_of(directory))  # they end after they have answered
+    until(lambda: not masters_of(directory))  # they end after they have answered
     session.close()
 
 
@@ -154,7 +152,7 @@ def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
     ) as other:
         assert not directory.exists()
         assert other.config.exists()
-    wait_for(lambda: not masters_of(directory))  # they end after they have answered
+    until(lambda: not masters_of(directory))  # they end after they have answered
 
 
 def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
@@ -163,13 +161,6 @@ def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
     ):
         pass
     assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
-
-
-def wait_for(condition) -> None:
-    end = time.monotonic() + patience(60)
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.01)
 
 
 def masters_of(directory: Path) -> list[str]:

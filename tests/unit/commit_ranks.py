@@ -1,7 +1,5 @@
 """Ranks of a commit as threads: peers that reduce and gather in memory, and hosts with memory for commits."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Builders that the pure tests share. Nothing here touches the system, except to compare golden files."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +12,8 @@ from ringleader.plan.job import Family, Host, Mpi
 from ringleader.plan.rank_placement import HostFacts
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "run"
+Call = Callable[..., tuple[int, str, str]]
+"""Words of a command line → exit code, standard output, standard error."""
 
 
 STARTS = frozenset({"subprocess.Popen", "os.posix_spawn", "os.fork", "os.system"})
@@ -102,15 +102,13 @@ def golden() -> Callable[[str, str], None]:
 
 
 @pytest.fixture
-def call(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Call:
     """Run the command line: (exit code, standard output, standard error). No cluster is known."""
     monkeypatch.setenv("KUBECONFIG", "/dev/null")
 
-    def run(*argv: str) -> tuple[int, str, str]:
+    def run(*argv: str | Path) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as caught:
-            main(list(argv))
+            main([str(word) for word in argv])
         out, err = capsys.readouterr()
         return int(caught.value.code or 0), out, err
 

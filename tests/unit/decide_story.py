@@ -4,8 +4,6 @@ A story may begin with ``job`` and what the job asks for. After the happenings o
 until nothing is left to do, unless the last happening is ``look``, ``step`` or ``partly``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Hosts, ranks and proxies that obey the decider of elastic jobs, in any order, and fail as they are told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum

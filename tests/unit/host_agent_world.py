@@ -1,7 +1,5 @@
 """A launcher for tests of host agents: starts real ones, serves them and the rank agents."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import sys

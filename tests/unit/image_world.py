@@ -1,7 +1,5 @@
 """What tests of rendered images share: every profile, and judges of texts that nobody here wrote."""
 
-from __future__ import annotations
-
 import io
 import shutil
 import subprocess

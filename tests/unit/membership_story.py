@@ -5,8 +5,6 @@ no host is known yet. After the happenings of a line everything answers and time
 unless the last happening is ``look``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,12 +1,11 @@
 """The jobs of an active test: what each is to measure, and what becomes of the answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from itertools import chain
 
 import pytest
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench.fabric_programs import LISTEN_SECONDS
 from ringleader.bench.measurement_job import last_words
@@ -20,10 +19,8 @@ from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, Stop
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.facts import Clock, DeviceFile, Gpu, Process, RdmaDevice, RdmaPort, Software
 from ringleader.fabric.facts import HostFacts as Facts
-from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan
+from ringleader.plan.job import Host, Job
 
 HOSTS = ("h1", "h2", "h3", "h4")
 PERFTEST = """\
@@ -88,7 +85,7 @@ class Cluster:
             assert from_document(SpeedPlan, json.loads(job.command[-1])).seconds > 0
             for rank in range(job.np):
                 say(rank, "speed", {"kernel_seconds": 1e-3, "kernel_runs": 9, "copy_rate": 1e10})
-            return self.outcome(job)
+            return outcome_of(job, self.code, whose="rank 2", reason="rank 2 ended")
         plan = from_document(PairPlan, json.loads(job.command[-1]))
         (self.programs if plan.runs else self.plans).append(plan)
         for rank in range(job.np):
@@ -100,7 +97,7 @@ class Cluster:
                 for pair in pairs:
                     say(pair[0], "turn", turn + 1)
                     (self.runs if plan.runs else self.messages)(plan, *pair, say)
-        return self.outcome(job)
+        return outcome_of(job, self.code, whose="rank 2", reason="rank 2 ended")
 
     def messages(self, plan, a, b, say):
         if self.silent in (a, b):
@@ -121,29 +118,6 @@ class Cluster:
             told = {"source": client, "target": server, "size": run.sizes[0], "test": run.test}
             text = text.format(rate=40.0 if slow else 390.0, latency=25.0 if slow else 2.0)
             say(client, "output", {**told, "device": device, "text": text})
-
-    def outcome(self, job):
-        facts = tuple(
-            HostFacts(
-                host=host,
-                hostname=host.name,
-                identity=host.name,
-                is_local=False,
-                cpus=(0,),
-                addresses=(f"10.0.0.{n}",),
-            )
-            for n, host in enumerate(job.hosts, 1)
-        )
-        return Outcome(
-            exit_code=self.code,
-            whose="rank 2",
-            reason="rank 2 ended" if self.code else "",
-            first_failure=None,
-            ends=(),
-            plan=Plan(hosts=facts, ranks=()),
-            mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
-            seconds=1.0,
-        )
 
 
 def measured(cluster, hosts=HOSTS, known=None, **options):
@@ -274,7 +248,7 @@ def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
     def aborted(job, *, environ, listener):
         if "ringleader.bench.rank_speed" in job.command:
             return cluster(job, environ=environ, listener=listener)
-        return dataclasses.replace(cluster.outcome(job), exit_code=14, reason="h2 cannot be reached")
+        return outcome_of(job, 14, whose="rank 2", reason="h2 cannot be reached")
 
     results, _ = measured(aborted, hosts=HOSTS[:2])
     assert results.failure == "measuring pairs: h2 cannot be reached" and len(results.ranks) == 2

@@ -1,7 +1,5 @@
 """What measurements come to: every check has its verdict, and each sentence its numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations, permutations
 

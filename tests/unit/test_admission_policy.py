@@ -1,7 +1,5 @@
 """The admission policies of the operator's account: what each request comes to, judged offline."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import celpy

@@ -1,11 +1,11 @@
 """The launcher's port: who may find it, and what strangers can do there."""
 
-from __future__ import annotations
-
+import json
 import selectors
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -218,3 +218,21 @@ def test_a_message_is_utf_8(line: bytes) -> None:
     """An agent passes a script's lines on as they are, within a message."""
     with pytest.raises(protocol.ProtocolError):
         protocol.read_message(line)
+
+
+def test_a_long_message_is_compressed() -> None:
+    """That of a generation names thousands of ranks, and goes to every host."""
+    words = {"do": "generation", "members": [[n, n, n // 8, n % 8] for n in range(8192)], "hosts": ["é" * 9]}
+    frame = protocol.message(**words)
+    assert len(frame) < len(json.dumps(words)) / 3
+    assert protocol.read_message(frame[5:]) == words
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"x", b"x\x01junk", zlib.compress(b"not JSON" * 3000), zlib.compress(b" " * (protocol.LARGEST + 2))],
+    ids=["cut", "junk", "no JSON", "longer than a frame may be"],
+)
+def test_what_is_no_compressed_message_is_refused(payload: bytes) -> None:
+    with pytest.raises(protocol.ProtocolError):
+        protocol.read_message(payload)

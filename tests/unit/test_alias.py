@@ -4,8 +4,6 @@ What changes the import system runs in its own interpreter; a package ``horovod`
 their path stands for a real Horovod.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import subprocess
@@ -14,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 from ringleader.adapters.util import (
     env,
@@ -36,13 +35,8 @@ INJECT = Path(directory()).parents[1] / "agents" / "python_startup"
 def python(*words: str, cwd: Path, path: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
     """Run an interpreter in a directory, with ``path`` as its PYTHONPATH."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("RINGLEADER_")}
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=cwd,
-        env=environ | {"PYTHONPATH": path} | variables,
-        capture_output=True,
-        text=True,
-        timeout=90,
+    return finished(
+        [sys.executable, *words], cwd=cwd, env=environ | {"PYTHONPATH": path} | variables, timeout=90
     )
 
 

@@ -1,33 +1,20 @@
 """``ringleader analyze`` as a user calls it: what it prints, and what it says of files that are no traces."""
 
-from __future__ import annotations
-
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.conftest import Call
 from tests.unit.test_trace_split import compute, document, gloo, load, on_cpus, step
 
-from ringleader.cli.main import main
 from ringleader.cli.run.profile import Profile
 
-Call = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def called(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["analyze", *words])
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return called
 
 
 @pytest.fixture
@@ -60,12 +47,12 @@ all_reduce                     4  144 ms    44.0 ms    60.0 ms       40.0 ms
 
 
 def test_a_directory_is_shown_as_a_table(call: Call, traces: Path) -> None:
-    assert call("traces") == (0, TABLE, "")
-    assert call(*(str(file) for file in traces.iterdir())) == (0, TABLE, "")
+    assert call("analyze", "traces") == (0, TABLE, "")
+    assert call("analyze", *(str(file) for file in traces.iterdir())) == (0, TABLE, "")
 
 
 def test_json_has_seconds_and_the_straggler(call: Call, traces: Path) -> None:
-    code, out, err = call("traces", "--json", "--json-file", "split.json")
+    code, out, err = call("analyze", "traces", "--json", "--json-file", "split.json")
     found = json.loads(out)
     assert (code, err, json.loads(Path("split.json").read_text())) == (0, "", found)
     assert found["straggler"] == {"rank": 1, "part": "input"}
@@ -86,13 +73,13 @@ def test_files_that_are_no_traces_are_named_and_the_others_shown(call: Call, tra
     }
     for name, (data, _) in broken.items():
         (traces / name).write_bytes(data)
-    code, out, err = call("traces")
+    code, out, err = call("analyze", "traces")
     assert (code, out) == (0, TABLE)
     for name, (_, what) in broken.items():
         assert any(f"{name}: " in line and what in line for line in err.splitlines()), (name, err)
     for file in traces.glob("h?_*"):
         file.unlink()
-    code, out, err = call("traces")
+    code, out, err = call("analyze", "traces")
     assert (code, out) == (2, "") and len(err.splitlines()) == len(broken)
 
 
@@ -108,14 +95,14 @@ def test_files_that_are_no_traces_are_named_and_the_others_shown(call: Call, tra
 def test_wrong_requests(call: Call, tmp_path: Path, words: list[str], said: str) -> None:
     (tmp_path / "hollow").mkdir()
     (tmp_path / "one.json").write_text(json.dumps(document(0, compute(0, 1))))
-    code, out, err = call(*words)
+    code, out, err = call("analyze", *words)
     assert (code, out) == (2, "") and said in err
 
 
 def test_one_rank_without_collectives_has_a_table_alone(call: Call, tmp_path: Path) -> None:
     alone = document(0, step(3, 0, 10), load(0, 4), compute(4, 9), world=1)
     (tmp_path / "one.json").write_text(json.dumps(alone))
-    code, out, _ = call("one.json")
+    code, out, _ = call("analyze", "one.json")
     assert code == 0 and out.startswith("1 rank, 1 step, work of the CPU\n\na step")
     assert "collective" not in out
 
@@ -123,7 +110,7 @@ def test_one_rank_without_collectives_has_a_table_alone(call: Call, tmp_path: Pa
 def test_what_is_unknown_is_a_dash(call: Call, tmp_path: Path) -> None:
     lonely: Any = document(1, compute(0, 1), gloo(1, 9), world=4)
     (tmp_path / "one.json").write_text(json.dumps(lonely))
-    _, out, _ = call("one.json")
+    _, out, _ = call("analyze", "one.json")
     assert "–" in out and "! 3 of 4 ranks have no trace (0, 2, 3)" in out
 
 
@@ -133,7 +120,7 @@ def test_a_trace_that_unpacks_to_more_than_is_read_is_left_out(
     packed = gzip.compress(b'{"traceEvents": [' + b" " * 100_000 + b"]}")
     (traces / "bomb.json.gz").write_bytes(packed)
     monkeypatch.setattr("ringleader.cli.analyze.LARGEST", 50_000)
-    code, out, err = call("traces")
+    code, out, err = call("analyze", "traces")
     assert (code, out) == (0, TABLE) and "bomb.json.gz: is larger than" in err
 
 
@@ -142,7 +129,7 @@ def test_a_straggler_that_waited_itself_has_no_part(call: Call, tmp_path: Path) 
     (tmp_path / "0.json").write_text(json.dumps(document(0, step(1, 0, 100), compute(0, 20), gloo(20, 100))))
     second = document(1, step(1, 0, 100), compute(0, 20), other, gloo(80, 100))
     (tmp_path / "1.json").write_text(json.dumps(second))
-    _, out, _ = call("0.json", "1.json", "--json-file", "split.json")
+    _, out, _ = call("analyze", "0.json", "1.json", "--json-file", "split.json")
     assert json.loads(Path("split.json").read_text())["straggler"] == {"rank": 1, "part": None}
     assert "it waited itself" in out and "longer than" not in out
 

@@ -1,7 +1,5 @@
 """Which operations of a session go together, as arrivals and times."""
 
-from __future__ import annotations
-
 import random
 
 from ringleader.adapters.arrival_buckets import (

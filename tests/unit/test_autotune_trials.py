@@ -1,7 +1,5 @@
 """Trials of bucket sizes, on one rank and with a clock of the test's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import accumulate
 

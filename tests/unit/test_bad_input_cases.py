@@ -1,7 +1,5 @@
 """The campaign of bad input calls every command that there is."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

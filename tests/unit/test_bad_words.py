@@ -1,7 +1,5 @@
 """Words of the command line that no command can take: empty names, numbers beyond every bound."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.cli.main import main
@@ -25,10 +23,6 @@ def test_an_empty_name_is_refused(command: str, capsys: pytest.CaptureFixture[st
     assert "is empty" in said(capsys, *command.split(), "")
 
 
-def test_one_empty_name_among_others_deletes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "JOB: is empty" in said(capsys, "delete", "a", "", "b")
-
-
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400", "1e300", "9" * 400, "9" * 5000])
 @pytest.mark.parametrize(
     "words",
@@ -49,22 +43,6 @@ def test_a_number_beyond_every_bound_is_refused(
 ) -> None:
     option = words[words.index("{}") - 1]
     assert option in said(capsys, *(word.format(text) for word in words))
-
-
-@pytest.mark.parametrize("where", [("run",), ("render", "mpijob", "--image", "a", "-n", "2")])
-def test_mpirun_is_given_no_second_program(
-    where: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "--mpirun-arg: ':' begins" in said(capsys, *where, "--mpirun-arg", ":", "true")
-
-
-def test_an_empty_baseline_is_not_the_working_directory(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--against: is empty" in said(capsys, "report", "run", "--against", "")
-
-
-@pytest.mark.parametrize("np", ["1000001", "9" * 20])
-def test_more_ranks_than_any_job_has_are_refused_at_once(np: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "-n: " in said(capsys, "run", "--dry-run", "--oversubscribe", "-n", np, "true")
 
 
 @pytest.mark.parametrize(
@@ -105,11 +83,6 @@ def test_wrong_words_are_reported_with_empty_names(capsys: pytest.CaptureFixture
     assert "--timeout: 'soon'" in text and "JOB: is empty" in text
 
 
-@pytest.mark.parametrize("text", ["1e40", "9" * 40])
-def test_a_number_that_is_too_large_is_a_number(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "is too large" in said(capsys, "run", "--timeout", text, "true")
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -130,5 +103,54 @@ def test_one_path_of_a_lab_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert "--hostfile and --ssh-config: only one path is printed" in text
 
 
-def test_a_count_of_zero_is_misplaced_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "--rdma-count: is for nodes of a cluster" in said(capsys, "doctor", "--rdma-count", "0")
+WRONG = {
+    "one empty name among others deletes nothing": ("delete a <> b", "JOB: is empty"),
+    "mpirun is given no second program": ("run --mpirun-arg : true", "--mpirun-arg: ':' begins"),
+    "nor is that of a Pod": (
+        "render mpijob --image a -n 2 --mpirun-arg : true",
+        "--mpirun-arg: ':' begins",
+    ),
+    "an empty baseline is not the working directory": ("report run --against <>", "--against: is empty"),
+    "more ranks than any job has": ("run --dry-run --oversubscribe -n 1000001 true", "-n: "),
+    "a number of ranks beyond all bounds": (f"run --dry-run --oversubscribe -n {'9' * 20} true", "-n: "),
+    "a number that is too large is a number": ("run --timeout 1e40 true", "is too large"),
+    "so is a long one": (f"run --timeout {'9' * 40} true", "is too large"),
+    "restarts on Kubernetes are those of its Job": (
+        "run --on kubernetes --max-restarts 2 --image x true",
+        "--backoff-limit",
+    ),
+    "restarts are a number": ("run --max-restarts some true", "--max-restarts: 'some' is not an integer"),
+    "not less than none": ("run --max-restarts -2 true", "--max-restarts: -2 restarts"),
+    "nothing that is measured starts again": ("scale --max-restarts 2 true", "--max-restarts"),
+    "warm ranks are those of restarts": ("run --warm python x.py", "--warm: means nothing without restarts"),
+    "they run a script": (
+        "run --warm --max-restarts 2 true",
+        "--warm: the command is not a Python script",
+    ),
+    "and no text": ("run --warm --max-restarts 2 python -c 0", "--warm: -c is an option"),
+    "an elastic job has its own": (
+        "run --warm --min-np 1 python x.py",
+        "--warm: means nothing for an elastic job",
+    ),
+    "no fewer ranks at most than at least": (
+        "run --min-np 4 --max-np 2 python -c 0",
+        "at least 4, but at most 2",
+    ),
+    "a list of packages has standard output to itself": ("doctor --image --sbom -", "--sbom -"),
+    "no time is too short": ("doctor --image --timeout 0", "--timeout"),
+    "a list needs a directory": (
+        "doctor --sbom /nowhere/at/all",
+        "--sbom: there is no directory /nowhere/at",
+    ),
+    "a count of zero is misplaced as any other": (
+        "doctor --rdma-count 0",
+        "--rdma-count: is for nodes of a cluster",
+    ),
+}
+"""What is wrong → the command line, with ``<>`` for an empty word; what is said."""
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_said_of_a_wrong_word(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, message = WRONG[name]
+    assert message in said(capsys, *(word.replace("<>", "") for word in words.split()))

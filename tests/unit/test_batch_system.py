@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,7 +67,6 @@ def test_slurm_with_tasks() -> None:
         "SLURM_JOB_CPUS_PER_NODE": "64(x3)",
     }
     found = find_allocation(environ, no_file)
-    assert found is not None
     assert (found.system, found.source) == ("Slurm", "SLURM_JOB_NODELIST, SLURM_TASKS_PER_NODE")
     assert found.hosts == hosts(("n1", 2), ("n2", 2), ("g1", 1))
     assert found.faults == ()
@@ -125,19 +122,16 @@ def test_slurms_gpus_that_do_not_share_out() -> None:
 
 def test_slurm_with_cpus_only() -> None:
     found = find_allocation({"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_CPUS_PER_NODE": "8,4"}, no_file)
-    assert found is not None
     assert found.hosts == hosts(("n1", 8), ("n2", 4))
 
 
 def test_slurm_with_nodes_only_gives_one_rank_each() -> None:
     found = find_allocation({"SLURM_NODELIST": "n[1-2]"}, no_file)
-    assert found is not None
     assert found.hosts == hosts(("n1", 1), ("n2", 1))
 
 
 def test_slurms_faults_come_together_and_leave_no_hosts() -> None:
     found = find_allocation({"SLURM_JOB_NODELIST": "n[1-", "SLURM_TASKS_PER_NODE": "many"}, no_file)
-    assert found is not None
     assert [fault.where for fault in found.faults] == ["SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE"]
     assert found.hosts == ()
     assert "--no-allocation" in found.faults[0].hint
@@ -145,45 +139,38 @@ def test_slurms_faults_come_together_and_leave_no_hosts() -> None:
 
 def test_slurms_counts_must_be_as_many_as_its_nodes() -> None:
     found = find_allocation({"SLURM_JOB_NODELIST": "n[1-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}, no_file)
-    assert found is not None
     assert "2 counts for the 3 nodes" in found.faults[0].what
 
 
 def test_pbs_names_a_host_once_for_each_slot() -> None:
     files = {"/var/spool/pbs/aux/7": "n1\nn1\nn2.cluster\nn1\n"}
     found = find_allocation({"PBS_NODEFILE": "/var/spool/pbs/aux/7"}, files.__getitem__)
-    assert found is not None
     assert found.system == "PBS"
     assert found.hosts == hosts(("n1", 3), ("n2.cluster", 1))
 
 
 def test_pbs_file_that_is_gone() -> None:
     found = find_allocation({"PBS_NODEFILE": "/gone"}, no_file)
-    assert found is not None
     assert found.faults[0].where == "PBS_NODEFILE=/gone"
     assert "No such file" in found.faults[0].what
 
 
 def test_pbs_file_with_a_bad_line_names_it() -> None:
     found = find_allocation({"PBS_NODEFILE": "/f"}, lambda path: "n1\n;rm\n")
-    assert found is not None
     assert found.faults[0].where == "/f:2"
     assert found.hosts == ()
 
 
 def test_lsf() -> None:
     found = find_allocation({"LSB_MCPU_HOSTS": "a 4 b 2 a 1", "LSB_DJOB_HOSTFILE": "/gone"}, no_file)
-    assert found is not None
     assert (found.system, found.hosts) == ("LSF", hosts(("a", 5), ("b", 2)))
     found = find_allocation({"LSB_DJOB_HOSTFILE": "/f"}, lambda path: "a\na\nb\n")
-    assert found is not None
     assert (found.system, found.hosts) == ("LSF", hosts(("a", 2), ("b", 1)))
 
 
 @pytest.mark.parametrize("text", ["a", "a b", "a 0", "a 2 b", "a -1", "a:2 3", "-x 2"])
 def test_lsf_lists_that_are_none(text: str) -> None:
     found = find_allocation({"LSB_MCPU_HOSTS": text}, no_file)
-    assert found is not None
     assert found.faults
     assert found.hosts == ()
 

@@ -1,7 +1,5 @@
 """``ringleader bench train`` without ranks: what follows from times, what is refused, what is printed."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import asdict, replace

@@ -1,7 +1,5 @@
 """The table that ``make bench`` ends with: every required row is in it, read from what the scripts print."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of buckets: orders, groups, and memory that fits every plan of the same parameters."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

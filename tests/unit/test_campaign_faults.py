@@ -1,7 +1,5 @@
 """The campaign of faults (``make campaign-faults``): what is drawn and what is expected."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

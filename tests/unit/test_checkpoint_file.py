@@ -1,7 +1,5 @@
 """Files of commits: whole or not there, the last two kept, and every doubtful one refused with words."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,7 +1,5 @@
 """The process beside a host agent that reads and writes files of commits, on file systems that hang."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The job of a collective test: what its ranks are told, and what becomes of their answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -12,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests.job_outcomes import outcome_of
+from tests.unit.conftest import Call
 
 from ringleader.bench import run_file
 from ringleader.bench.collective_job import measure
 from ringleader.bench.collective_plan import CollectivePlan, cases
 from ringleader.bench.collective_program import OperationDeadline
 from ringleader.cli.bench.collectives import complaints, exit_code
-from ringleader.cli.main import main
 from ringleader.dataclass_json import from_document
 from ringleader.errors import RefusedError, StoppedError
 from ringleader.launch.outcome import Outcome
@@ -185,18 +183,15 @@ def test_an_operation_that_does_not_return_ends_its_rank_with_words() -> None:
     assert told == [("stuck", {"step": 2, "what": "the second", "seconds": 0.5})]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    with pytest.raises(SystemExit) as left:
-        main(["bench", *words])
-    assert left.value.code == 2
-    said = capsys.readouterr()
-    assert not said.out
-    return said.err
+def refused(call: Call, *words: str) -> str:
+    code, out, err = call("bench", *words)
+    assert (code, out) == (2, "")
+    return err
 
 
-def test_all_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_is_wrong_is_told_at_once(call: Call) -> None:
     said = refused(
-        capsys,
+        call,
         *("allgather", "-n", "2", "-b", "x", "-f", "2", "-i", "1K", "-d", "f8", "--redop", "sum"),
         *("--root", "1", "--against", "mpi,foo", "--memory", "tape", "--seconds", "-1", "--iters", "0"),
     )
@@ -207,33 +202,31 @@ def test_all_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[str]) -
         assert where in said, where
 
 
-def test_nccl_needs_memory_of_gpus(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "add --memory cuda" in refused(capsys, "allreduce", "-n", "2", "--against", "nccl")
+def test_nccl_needs_memory_of_gpus(call: Call) -> None:
+    assert "add --memory cuda" in refused(call, "allreduce", "-n", "2", "--against", "nccl")
 
 
-def test_a_dry_run_prints_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["bench", "allreduce", "-n", "2", "-b", "8", "-e", "512", "-f", "8", "--dry-run"])
-    printed = capsys.readouterr().out
-    assert not left.value.code and "sizes\t8 64 512\n" in printed and "collective_program" in printed
+def test_a_dry_run_prints_the_plan(call: Call) -> None:
+    code, printed, _ = call(
+        "bench", "allreduce", *["-n", "2", "-b", "8", "-e", "512", "-f", "8", "--dry-run"]
+    )
+    assert not code and "sizes\t8 64 512\n" in printed and "collective_program" in printed
 
 
 def test_a_reduction_is_not_taken_for_a_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = refused(capsys, "allreduce", "-n", "2", "-o", "sum")
+    told = refused(call, "allreduce", "-n", "2", "-o", "sum")
     assert "sum is a reduction" in told and "--redop sum" in told and "-o ./sum" in told
-    assert "--redop" not in refused(capsys, "allgather", "-n", "2", "-o", "max")
-    assert "is a reduction" in refused(capsys, "allreduce", "--from-file", "x", "-o", "avg")
+    assert "--redop" not in refused(call, "allgather", "-n", "2", "-o", "max")
+    assert "is a reduction" in refused(call, "allreduce", "--from-file", "x", "-o", "avg")
     Path("sum").mkdir()
-    with pytest.raises(SystemExit) as left:
-        main(["bench", "allreduce", "-n", "2", "-o", "sum", "--dry-run"])
-    assert not left.value.code
+    assert call("bench", "allreduce", "-n", "2", "-o", "sum", "--dry-run")[0] == 0
 
 
 def test_a_file_of_nccl_tests_is_printed_and_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "out.txt"
     file.write_text(
@@ -244,24 +237,19 @@ def test_a_file_of_nccl_tests_is_printed_and_kept(
         "# Out of bounds values : 0 OK\n"
     )
     words = ["bench", "allreduce", "--from-file", str(file), "-o", str(tmp_path), "--name", "x"]
-    with pytest.raises(SystemExit) as left:
-        main(words)
-    printed = capsys.readouterr().out
-    assert not left.value.code and "   100.00   10.49   10.49       0   200.00    5.24    5.24" in printed
+    code, printed, _ = call(*words)
+    assert not code and "   100.00   10.49   10.49       0   200.00    5.24    5.24" in printed
     monkeypatch.setattr("sys.stdin", io.StringIO(file.read_text()))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        main(["bench", "allreduce", "--from-file", "-"])  # kept without --name, too, as bench p2p does
-    assert not left.value.code and capsys.readouterr().out == printed
+    # Kept without --name, too, as bench p2p does.
+    assert call("bench", "allreduce", "--from-file", "-")[:2] == (0, printed)
     assert len(list(tmp_path.glob("runs/allreduce-*/run.json"))) == 1
     run = run_file.read_any(tmp_path / "x")
     assert isinstance(run, CollectiveRun) and dataclasses.astuple(run.series[0].results[0])[0] == 1048576
-    assert "already exists" in refused(capsys, *words[1:])
-    assert "nothing is measured" in refused(capsys, *words[1:], "--against", "mpi")
-    with pytest.raises(SystemExit) as left:
-        main([*words, "--replace", "--json-file", "/dev/full"])
-    assert left.value.code == 3 and f"kept in {tmp_path / 'x'}" in capsys.readouterr().err
+    assert "already exists" in refused(call, *words[1:])
+    assert "nothing is measured" in refused(call, *words[1:], "--against", "mpi")
+    code, _, err = call(*words, "--replace", "--json-file", "/dev/full")
+    assert code == 3 and f"kept in {tmp_path / 'x'}" in err
     file.write_text(file.read_text().replace(" 0\n", " 4\n", 1))
-    with pytest.raises(SystemExit) as left:
-        main([*words, "--replace"])
-    assert left.value.code == 1 and "wrong results: 4 elements" in capsys.readouterr().err
+    code, _, err = call(*words, "--replace")
+    assert code == 1 and "wrong results: 4 elements" in err

@@ -1,7 +1,5 @@
 """Sizes, counts and faults of a collective test, against nccl-tests' own formulas."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import hypothesis

@@ -1,7 +1,5 @@
 """What ranks bring and must get: exact in every element type, and a wrong element is counted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import hypothesis

@@ -1,7 +1,5 @@
 """What is said of words that are no command, no option, or missing: one style, and what was meant."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable

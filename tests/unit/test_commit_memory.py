@@ -1,7 +1,5 @@
 """Commits in memory of a host: numbers set last, buffers that grow, limits, and ranks that die meanwhile."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

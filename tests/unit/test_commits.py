@@ -1,7 +1,5 @@
 """Commits: what ranks write together is what they read, and what cannot be written is named on all ranks."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -40,7 +38,6 @@ def content(**values: Any) -> Content:
 
 def read(commits: Commits, name: str, number: int | None = None) -> Any:
     found = commits.read(commits.newest() if number is None else number)
-    assert found is not None
     return found.value(name, commits.codec, copy=True)
 
 

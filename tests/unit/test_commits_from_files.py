@@ -1,7 +1,5 @@
 """States that continue from a file: those of the same model do, others get an error that names it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

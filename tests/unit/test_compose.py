@@ -1,7 +1,5 @@
 """Compose applications: whole directories as goldens, each rule as a row."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -13,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.commands import finished
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob import yaml_text
@@ -339,9 +338,7 @@ def test_sshd_reads_every_value_as_it_was_given(tmp_path: Path, sshd_program: st
     asked = application(replace(BASE, env=tuple(values.items())))
     text = sshd_config(asked, asked.head).replace("/etc/ringleader/host_key", str(key))
     (tmp_path / "config").write_text(text)
-    done = subprocess.run(
-        [sshd_program, "-T", "-f", str(tmp_path / "config")], capture_output=True, text=True, timeout=60
-    )
+    done = finished([sshd_program, "-T", "-f", str(tmp_path / "config")], timeout=60)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stdout.splitlines() if line.startswith("setenv ")]
     assert lines, "sshd 9.2 and newer say what they set"

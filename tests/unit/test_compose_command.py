@@ -1,41 +1,27 @@
 """``ringleader render compose``: what is printed, what is written, what is never written over."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.commands import finished
+from tests.unit.conftest import Call
 
-from ringleader.cli.main import main
 from ringleader.cli.render import compose as compose_command
 from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import parts
 from ringleader.render.compose.application_files import File
 from ringleader.render.compose.request import ComposeRequest, User, known_profiles
 
-WORDS = ("--image", "team/torch:2.8", "-n", "2")
+COMPOSE = ("render", "compose")
+WORDS = (*COMPOSE, "--image", "team/torch:2.8", "-n", "2")
 
 
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Returns a function: words → exit code, standard output, standard error."""
-
-    def run(*words: str | Path) -> tuple[object, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["render", "compose", *map(str, words)])
-        out, err = capsys.readouterr()
-        return ended.value.code, out, err
-
-    return run
-
-
-def test_without_a_directory_the_file_is_printed_and_no_key(call: Any) -> None:
+def test_without_a_directory_the_file_is_printed_and_no_key(call: Call) -> None:
     code, out, err = call(*WORDS)
     assert code == 0
     assert set(yaml.safe_load(out)["services"]) == {"mpihead", "mpinode-1"}
@@ -43,8 +29,10 @@ def test_without_a_directory_the_file_is_printed_and_no_key(call: Any) -> None:
     assert "0600 mpihead/id_ed25519" in err and "0644 mpinode-1/start" in err
 
 
-def test_several_hosts_are_several_documents(call: Any) -> None:
-    code, out, _ = call("--image", "x", "--hosts", "node1:8,node2:8", "--hosts", "node3", "--gpus", "4")
+def test_several_hosts_are_several_documents(call: Call) -> None:
+    code, out, _ = call(
+        *COMPOSE, "--image", "x", "--hosts", "node1:8,node2:8", "--hosts", "node3", "--gpus", "4"
+    )
     assert code == 0
     assert [line for line in out.splitlines() if line.startswith("#")] == [
         "# node1/compose.yaml",
@@ -56,12 +44,12 @@ def test_several_hosts_are_several_documents(call: Any) -> None:
         ["mpinode-1"],
         ["mpinode-2"],
     ]
-    _, out, _ = call("--image", "x", "--hosts", "node1:8,node2:8", "--json")
+    _, out, _ = call(*COMPOSE, "--image", "x", "--hosts", "node1:8,node2:8", "--json")
     assert set(json.loads(out)) == {"node1/compose.yaml", "node2/compose.yaml"}
 
 
 @pytest.mark.process
-def test_a_directory_holds_keys_that_fit_each_other(call: Any, tmp_path: Path) -> None:
+def test_a_directory_holds_keys_that_fit_each_other(call: Call, tmp_path: Path) -> None:
     directory = tmp_path / "app"
     code, out, err = call(*WORDS, "-o", directory)
     assert (code, out) == (0, "") and str(directory / "README.md") in err
@@ -77,18 +65,16 @@ def test_a_directory_holds_keys_that_fit_each_other(call: Any, tmp_path: Path) -
 
 def public_half(key: Path) -> str:
     """What ssh-keygen makes of a private key; it refuses one that others may read."""
-    done = subprocess.run(
-        ["ssh-keygen", "-y", "-f", key], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = finished(["ssh-keygen", "-y", "-f", key], timeout=60, check=True)
     return " ".join(done.stdout.split()[:2])
 
 
 @pytest.mark.parametrize("words", [("-n", "2"), ("--hosts", "h1:1,h2:1"), ("-n", "2", "--on", "swarm")])
-def test_only_one_user_can_read_it(call: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_only_one_user_can_read_it(call: Call, tmp_path: Path, words: tuple[str, ...]) -> None:
     directory = tmp_path / "app"
     before = os.umask(0)
     try:
-        assert call("--image", "x", *words, "-o", directory)[0] == 0
+        assert call(*COMPOSE, "--image", "x", *words, "-o", directory)[0] == 0
     finally:
         os.umask(before)
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in [directory, *directory.rglob("*")]}
@@ -101,15 +87,15 @@ def test_only_one_user_can_read_it(call: Any, tmp_path: Path, words: tuple[str, 
 @pytest.mark.parametrize(
     ("word", "what"), [("x", "'x' is not an integer"), ("0", "0 is not between 1 and 86400")]
 )
-def test_each_fault_of_a_waiting_time_is_told_once(call: Any, word: str, what: str) -> None:
+def test_each_fault_of_a_waiting_time_is_told_once(call: Call, word: str, what: str) -> None:
     code, out, err = call(*WORDS, "--wait", word)
     assert (code, out) == (2, "")
     assert err.count("--wait") == 1 and what in err
 
 
-def test_an_application_is_replaced_only_if_asked(call: Any, tmp_path: Path) -> None:
+def test_an_application_is_replaced_only_if_asked(call: Call, tmp_path: Path) -> None:
     directory = tmp_path / "app"
-    assert call("--image", "x", "-n", "3", "-o", directory)[0] == 0
+    assert call(*COMPOSE, "--image", "x", "-n", "3", "-o", directory)[0] == 0
     before = (directory / "mpihead/id_ed25519").read_text()
     code, _, err = call(*WORDS, "-o", directory)
     assert code == 2 and "holds an application already" in err and "--replace" in err
@@ -121,7 +107,7 @@ def test_an_application_is_replaced_only_if_asked(call: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("replace", [(), ("--replace",)])
-def test_files_of_others_are_left_alone(call: Any, tmp_path: Path, replace: tuple[str, ...]) -> None:
+def test_files_of_others_are_left_alone(call: Call, tmp_path: Path, replace: tuple[str, ...]) -> None:
     directory = tmp_path / "app"
     assert call(*WORDS, "-o", directory)[0] == 0
     (directory / "mpihead" / "train.py").write_text("mine")
@@ -135,26 +121,26 @@ def test_files_of_others_are_left_alone(call: Any, tmp_path: Path, replace: tupl
     assert [path.name for path in other.iterdir()] == ["thesis.tex"]
 
 
-def test_an_empty_directory_may_be_there(call: Any, tmp_path: Path) -> None:
+def test_an_empty_directory_may_be_there(call: Call, tmp_path: Path) -> None:
     assert call(*WORDS, "-o", tmp_path)[0] == 0
     assert (tmp_path / "compose.yaml").is_file()
 
 
 @pytest.mark.parametrize("words", [("--image", "a b"), ("--rdma", "dra"), ("-n", "many"), ("-x", "A")])
-def test_bad_words_write_nothing(call: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_bad_words_write_nothing(call: Call, tmp_path: Path, words: tuple[str, ...]) -> None:
     directory = tmp_path / "app"
     code, out, err = call(*WORDS, *words, "-o", directory)
     assert (code, out) == (2, "") and words[0] in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_writes_nothing(call: Any, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(call: Call, tmp_path: Path) -> None:
     code, out, err = call(*WORDS, "-o", tmp_path / "app", "--dry-run")
     assert code == 0 and "mpinode-1" in out and f"{tmp_path / 'app'} would hold" in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_says_what_was_written(call: Any, tmp_path: Path) -> None:
+def test_json_says_what_was_written(call: Call, tmp_path: Path) -> None:
     code, out, _ = call(*WORDS, "-o", tmp_path / "app", "--json")
     found = json.loads(out)
     assert code == 0 and found["files"]["mpihead/id_ed25519"] == "0600"
@@ -169,7 +155,7 @@ def test_json_says_what_was_written(call: Any, tmp_path: Path) -> None:
         (lambda path: None, "there is no directory"),
     ],
 )
-def test_a_place_that_is_none(call: Any, tmp_path: Path, make: Any, said: str) -> None:
+def test_a_place_that_is_none(call: Call, tmp_path: Path, make: Any, said: str) -> None:
     place = tmp_path / "app"
     make(place)
     code, _, err = call(*WORDS, "-o", place if os.path.lexists(place) else tmp_path / "none" / "app")
@@ -210,8 +196,9 @@ def test_keys_go_to_the_containers_user(tmp_path: Path) -> None:
     assert owners["app"] == owners["README.md"] == 0
 
 
-def test_every_fault_of_every_word_at_once(call: Any) -> None:
+def test_every_fault_of_every_word_at_once(call: Call) -> None:
     code, out, err = call(
+        *COMPOSE,
         *("--image", "x", "-n", "some", "--hosts", "a:0,,b c,h#", "--gpus", "all", "--ssh-port", "ssh"),
         *("--mount", "data:/data", "--mount", "/a:/etc/ringleader/x", "--mount", "/a:/b:rx", "--user", "me"),
         *("-x", "1=2", "--on", "moon", "--network-mode", "wifi", "--mount", "/x:/", "--mount", "/x:/a/../b"),
@@ -240,6 +227,5 @@ def test_every_fault_of_every_word_at_once(call: Any) -> None:
 
 def test_the_help_names_the_profiles_that_there_are() -> None:
     (option,) = (one.declared for one in parts(ComposeRequest) if one.name == "rdma")
-    assert option is not None
     words = str(option.help).replace(",", " ").replace(".", " ").split()
     assert set(known_profiles()) <= set(words)

@@ -1,7 +1,5 @@
 """The commands of the guide to compose applications, as a reader types them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

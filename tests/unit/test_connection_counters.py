@@ -1,12 +1,12 @@
 """Bytes of TCP connections: of real ones, and messages of the kernel that are cut or of old kernels."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +19,10 @@ from ringleader.agents.connection_counters import Connections, _connection, _mes
 
 HOME = "127.0.0.1"
 HOME_6 = "1".zfill(32)
+
+
+def of_this_process(ignored: frozenset[int] = frozenset()) -> Connections:
+    return Connections(lambda: [os.getpid()], ignored)
 
 
 def ends(host: str, *, listener: str = "") -> tuple[socket.socket, socket.socket]:
@@ -46,13 +50,13 @@ def moved(connections: Connections) -> dict[tuple[str, str], list[int]]:
 
 @pytest.fixture(autouse=True)
 def kernel_lists_connections() -> None:
-    connections = Connections()
+    connections = of_this_process()
     if connections.missing:
         pytest.skip(f"this kernel does not list connections: {connections.missing}")
 
 
 def test_a_connection_that_lives_and_one_that_has_ended() -> None:
-    connections = Connections()
+    connections = of_this_process()
     assert connections.fd >= 0
     first, second = ends(HOME), ends("::1")
     connections.look()
@@ -73,7 +77,7 @@ def test_a_connection_that_lives_and_one_that_has_ended() -> None:
 def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
     near, far = ends(HOME)
     say(near, far, 500_000)
-    connections = Connections()
+    connections = of_this_process()
     say(near, far, 60_000)
     connections.look()
     connections.look()
@@ -83,7 +87,7 @@ def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
 
 
 def test_an_ipv4_address_in_a_socket_of_ipv6() -> None:
-    connections = Connections()
+    connections = of_this_process()
     near, far = ends(HOME, listener="::")
     say(near, far, 80_000)
     assert min(moved(connections)[HOME, HOME]) >= 80_000
@@ -94,7 +98,7 @@ def test_an_ipv4_address_in_a_socket_of_ipv6() -> None:
 def test_connections_of_the_launcher_do_not_count() -> None:
     near, far = ends(HOME)
     port = near.getpeername()[1]
-    connections = Connections(frozenset({port}))
+    connections = of_this_process(frozenset({port}))
     say(near, far, 400_000)
     near.close()
     far.close()
@@ -125,7 +129,7 @@ def test_bytes_after_the_last_look_count_although_an_end_names_no_user() -> None
     connections_of_root = ends(HOME)
 
     def job() -> Any:
-        connections = Connections()
+        connections = of_this_process()
         near, far = ends(HOME)
         connections.look()
         say(near, far, 3_000_000)
@@ -147,7 +151,7 @@ def test_connections_of_another_user_do_not_count_at_their_end() -> None:
     """Of one that nobody saw alive, the bytes are named apart."""
 
     def job() -> Any:
-        connections = Connections()
+        connections = of_this_process()
         pipe_in.recv(1)
         connections.look()
         pipe_in.send(b"x")
@@ -176,18 +180,57 @@ def test_connections_of_another_user_do_not_count_at_their_end() -> None:
     assert sum(pair[2] for pair in found["unowned"]) >= 4_000_000
 
 
+@pytest.mark.process
+@pytest.mark.parametrize("alive", [True, False], ids=["at the end", "ended before"])
+def test_connections_of_another_program_of_the_same_user_do_not_count(alive: bool) -> None:
+    """Two jobs of one user on one host."""
+    other = subprocess.Popen(
+        (sys.executable, "-c", OTHER_PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdin is not None and other.stdout is not None
+    connections = of_this_process()
+    near, far = ends(HOME)
+    other.stdin.write(b"connect\n")
+    other.stdin.flush()
+    other.stdout.readline()
+    connections.look()
+    assert not connections._is_alone
+    say(near, far, 300_000)
+    if alive:
+        assert 300_000 <= max(moved(connections)[HOME, HOME]) < 400_000
+    other.communicate()
+    if not alive:
+        time.sleep(0.05)  # the kernel reports an end a little after it
+        assert 300_000 <= max(moved(connections)[HOME, HOME]) < 400_000
+    near.close()
+    far.close()
+
+
+OTHER_PROGRAM = """
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+input()
+near = socket.create_connection(server.getsockname())
+far, _ = server.accept()
+near.sendall(bytes(200_000))
+far.recv(200_000, socket.MSG_WAITALL)
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
 def test_an_end_of_what_was_never_connected_does_not_count() -> None:
-    connections = Connections()
+    connections = of_this_process()
     data = bytearray(message())
     data[22:24] = bytes(2)
-    connections._count(bytes(data), is_last=True)
+    assert connections._relevant(bytes(data)) is None
     assert moved(connections).get(("10.0.0.1", "10.0.0.2")) is None
 
 
 @pytest.mark.parametrize("limit", ["MOST_PAIRS", "MOST_SENT"])
 def test_pairs_that_are_left_out_are_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(connection_counters, limit, 0)
-    connections = Connections()
+    connections = of_this_process()
     near, far = ends(HOME)
     say(near, far, 50_000)
     assert connections.end()["missing"] == connection_counters.TOO_MANY_PAIRS
@@ -206,7 +249,7 @@ def test_too_many_ends_are_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -
         def close(self) -> None:
             """It has nothing."""
 
-    connections = Connections()
+    connections = of_this_process()
     connections.close()
     connections._ends = Endless()  # type: ignore[assignment]
     assert connections.collect(), "it comes back, and others have their turn"
@@ -225,7 +268,7 @@ class Refusing:
 
 def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_counters.socket, "socket", Refusing)
-    connections = Connections()
+    connections = of_this_process()
     assert (connections.fd, connections.end()) == (
         -1,
         {"pairs": [], "unowned": [], "missing": "Protocol not supported"},
@@ -238,7 +281,7 @@ def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
             connections._ends = ends_of_others
             raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
 
-    connections = Connections()
+    connections = of_this_process()
     ends_of_others = connections._ends
     connections._ends = Full()  # type: ignore[assignment]
     connections.collect()
@@ -251,7 +294,7 @@ def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
 
 
 def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    connections = Connections()
+    connections = of_this_process()
     monkeypatch.setattr(connection_counters, "READ_SECONDS", -1.0)
     connections.look()
     assert connections.missing
@@ -270,7 +313,10 @@ def message(info: bytes = bytes(120) + struct.pack("=QQ", 5, 7), kind: int = 20,
 
 
 def test_a_message() -> None:
-    assert _connection(message()) == (42, ("10.0.0.1", "10.0.0.2"), (1000, 2000), b"cookie!!", (5, 7))
+    found = _connection(message())
+    assert found is not None and found.pair == ("10.0.0.1", "10.0.0.2")
+    assert (found.inode, found.user, found.ports, found.cookie) == (99, 42, (1000, 2000), b"cookie!!")
+    assert found.moved == (5, 7)
     assert _connection(message(info=bytes(104))) is None, "before Linux 4.1"
     assert _connection(message(kind=2)) is None
 
@@ -287,4 +333,5 @@ def test_lengths_that_make_no_sense_end_the_reading() -> None:
         assert list(_messages(struct.pack("=I", length) + bytes(60))) == []
     broken = bytearray(message())
     struct.pack_into("=H", broken, 88, 0)  # an attribute of no length
-    assert _connection(bytes(broken)) in (None, _connection(message()))
+    found = _connection(bytes(broken))
+    assert found is None or found.moved == (5, 7)

@@ -1,7 +1,5 @@
 """What decides on checks of parameters, what they compare, and what they say."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -56,7 +54,6 @@ def test_the_rarer_ranks_are_named(
     of_ranks: list[tuple[int, int]], numbers: Any, ranks: Any, usual: Any, parameters: Any
 ) -> None:
     found = difference("SGD", 7, ["a", "b"], [facts(*one) for one in of_ranks], numbers)
-    assert found is not None
     assert (found.ranks, found.usual, found.parameters) == (ranks, usual, parameters)
     assert found.norms.endswith(f" on rank {usual[0]}") and f" on rank {ranks[0]}, " in found.norms
 

@@ -1,7 +1,5 @@
 """The order of operations on the streams of a GPU, of which every step is noted here."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

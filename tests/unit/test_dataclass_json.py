@@ -1,7 +1,5 @@
 """Dataclasses as JSON and back: the same value again, or every wrong value with its place."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ranks that wait for each other in different groups: when that is said, and to whom."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Setting conditions: the reference controller's rules, and which one stands last."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.kubernetes.client import rfc3339
@@ -80,7 +78,6 @@ def test_a_new_reason_keeps_the_time_of_the_last_transition() -> None:
 @pytest.mark.parametrize("set_", [C.SUCCEEDED, C.FAILED, C.RESTARTING])
 def test_a_condition_that_is_pushed_aside_takes_the_time_of_it(set_: ConditionType) -> None:
     found = find(with_condition(put((C.RUNNING, True)), set_, Truth.TRUE, "R", "m", NEW), C.RUNNING)
-    assert found is not None
     assert (found.last_transition_time, found.last_update_time) == (NEW, NEW)
 
 

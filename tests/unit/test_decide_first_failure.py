@@ -1,7 +1,5 @@
 """Who failed first, how, and what is said about it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -78,7 +76,6 @@ AGAIN = ContainerView(
 )  # fmt: skip
 def test_how_a_pod_failed(found: PodView, sentence: str, word: str) -> None:
     failure = failure_of(found)
-    assert failure is not None
     assert (failure.sentence, failure.word) == (sentence, word)
 
 
@@ -115,7 +112,6 @@ def test_no_failure(found: PodView) -> None:
 def test_which_failed_first(found: Sequence[tuple[str, str]], first: str) -> None:
     made = [pod(name, ended(1, at=f"2026-01-01T{at}Z" if at else "")) for name, at in found]
     failure = first_failure(pods(*made))
-    assert failure is not None
     assert failure.pod == first
 
 

@@ -1,7 +1,5 @@
 """A job whose spec is invalid, and what becomes of it when it is corrected (weakness 13)."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -42,7 +40,6 @@ def error(found: dict[str, Any]) -> RequestError:
 def test_an_invalid_spec_is_a_condition_and_one_event() -> None:
     found = document()
     decision = decide_invalid(found, error(found), START)
-    assert decision.status is not None
     (said,) = decision.status["conditions"]
     assert (said["type"], said["status"], said["reason"]) == ("Created", "False", "ValidationError")
     assert said["message"].startswith("Found validation errors: ")
@@ -65,7 +62,6 @@ def test_another_mistake_is_another_message() -> None:
         "status": deepcopy(dict(first.status or {}))
     }
     second = decide_invalid(other, error(other), START + 60)
-    assert second.status is not None
     assert "metadata.name: " in second.status["conditions"][0]["message"]
     assert second.status["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     assert len(second.events) == 1

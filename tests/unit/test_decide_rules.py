@@ -1,7 +1,5 @@
 """Rules that decisions follow, each by itself: limits, keys, owners, elastic jobs, when hosts are written."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What is decided of a job in the course of its life: the stories of ``decide_stories.txt``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

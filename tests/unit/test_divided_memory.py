@@ -1,7 +1,5 @@
 """Sums that go to the owner of a part, and parts that go from the owner to all."""
 
-from __future__ import annotations
-
 import numpy
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,18 +1,16 @@
 """``ringleader doctor``: this host, stored facts of others, and what goes wrong with options and files."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
 import re
-import subprocess
 import sys
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 from tests import fabric_hosts
+from tests.commands import finished
 
 from ringleader.bench.rank_speed import RankSpeed
 from ringleader.cli.doctor import command
@@ -173,9 +171,7 @@ def test_no_framework_and_no_table_library_is_loaded():
         "try: main(['doctor'])\nexcept SystemExit: pass\n"
         f"print([name for name in {names} if name in sys.modules], file=sys.stderr)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = finished([sys.executable, "-c", code], timeout=60, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
 
 
@@ -271,6 +267,26 @@ def test_counters_since_facts_that_were_read_before(call, stored):
 def test_names_of_other_hosts_do_not_steer_the_terminal(call, stored):
     _, out, _ = call("doctor", "--facts-from", stored(facts("laptop", hostname="h1", system="\x1b[31mred")))
     assert "\x1b" not in out and "?[31mred" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "on"),
+    [
+        ({}, {}, "ssh"),
+        ({"facts": True}, {}, "ssh"),
+        ({"facts": True}, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, None),
+        ({"image": True}, {}, None),
+        ({"facts_from": ("a.json",)}, {}, None),
+        ({"hosts": HostOptions(no_allocation=True)}, {}, None),
+        ({"hosts": HostOptions(on="local")}, {}, "local"),
+        ({"hosts": HostOptions(hosts=("n7",))}, {}, None),
+        ({}, {"SLURM_JOB_NODELIST": ""}, None),
+    ],
+)
+def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named(words, environ, on):
+    variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
+    found = command.in_allocation(command.DoctorOptions(**words), variables)
+    assert found.hosts.on == on
 
 
 def test_a_job_on_hosts_needs_no_directory_of_the_caller(

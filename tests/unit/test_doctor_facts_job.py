@@ -1,11 +1,10 @@
 """Facts of several hosts: the job that reads them, with outcomes of jobs that were not run."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 
 import pytest
+from tests.job_outcomes import outcome_of
 
 from ringleader.dataclass_json import document
 from ringleader.doctor.facts_job import one_rank_each, read_hosts
@@ -46,18 +45,9 @@ class Launcher:
         clocks = [[0.5 * rank, 0.001] for rank in range(len(job.hosts))]
         for part in parts_of("clocks", clocks):
             listener.report(0, part)
-        return self._outcome(job)
-
-    def _outcome(self, job):
-        places = tuple(SimpleNamespace(host_index=index) for index in range(len(job.hosts)))
-        plan = SimpleNamespace(hosts=[SimpleNamespace(host=host) for host in job.hosts], ranks=places)
-        return SimpleNamespace(
-            plan=plan,
-            exit_code=self.exit_code,
-            whose=self.whose,
-            reason=self.reason,
-            first_failure=SimpleNamespace(rank=0) if self.exit_code else None,
-        )
+        outcome = outcome_of(job, self.exit_code, whose=self.whose, reason=self.reason)
+        failure = SimpleNamespace(rank=0) if self.exit_code else None
+        return dataclasses.replace(outcome, first_failure=failure)
 
 
 def read(launcher, job=JOB):

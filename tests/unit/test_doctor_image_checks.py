@@ -1,7 +1,5 @@
 """The self-test's decisions: facts in, findings out. Tables of cases; nothing is started."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

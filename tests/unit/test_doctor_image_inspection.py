@@ -1,7 +1,5 @@
 """What the self-test reads from files and from other tools' output, and the list of packages."""
 
-from __future__ import annotations
-
 import email
 import json
 import re

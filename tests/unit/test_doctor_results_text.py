@@ -1,7 +1,5 @@
 """What people and programs read of results, of one host and of several."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from ringleader.cli.doctor.judged_hosts import documents_of, results_text, trees_of

@@ -1,7 +1,5 @@
 """Software checks of a host, by records of packages that no machine needs to have."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

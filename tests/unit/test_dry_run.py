@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from ringleader.plan.job import Family, Job, Mpi, Placement
+from ringleader.doctor.host_gate import dry_run_lines
+from ringleader.plan.job import Family, Host, Job, Mpi, Placement
 from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.dry_run import dry_run_text, numbers, plan_table, split_environments
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command
@@ -18,7 +19,7 @@ Golden = Callable[[str, str], None]
 CALLER = {"PATH": "/usr/bin:/bin", "NCCL_DEBUG": "INFO", "HF_TOKEN": "hf_abcdefgh", "HOME": "/root"}
 
 
-def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
+def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi, check: tuple[str, ...] = ()) -> str:
     """The whole way from facts to text, with paths that stand still."""
     plan = place(job, facts)
     calling = mpirun_command(
@@ -56,6 +57,7 @@ def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi) -> str:
         command=calling,
         environment=calling.environment,
         ranks=environments,
+        check=check,
     )
 
 
@@ -81,6 +83,14 @@ def test_golden_this_machine(make_facts: Make, make_mpi: MakeMpi, golden: Golden
     job = Job(command=("true",), np=1, workdir="/w")
     mpi = replace(make_mpi(Family.OPENMPI5), embedded=True)
     golden("dry_run.local", text_of(job, (make_facts("localhost", None, cores=2),), mpi))
+
+
+def test_golden_check_before_the_start(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:
+    facts = tuple(make_facts(f"node{number}", 1, addresses=(f"10.0.0.{number}",)) for number in (1, 2))
+    hosts = (*(one.host for one in facts), Host(name="node3", slots=1))
+    job = Job(command=("true",), hosts=hosts, workdir="/w", check="active", spare_hosts=1, python="/venv/py")
+    planned = replace(job, hosts=hosts[:2])
+    golden("dry_run.check", text_of(planned, facts, make_mpi(Family.MPICH), tuple(dry_run_lines(job))))
 
 
 def test_secrets_are_not_shown(make_facts: Make, make_mpi: MakeMpi) -> None:

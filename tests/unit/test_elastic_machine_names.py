@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringleader.launch.elastic.layout import agent_number, machines_together, names_apart
+from ringleader.launch.elastic.layout import agent_numbers, machines_together, names_apart
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts, place
 
@@ -40,7 +40,7 @@ def test_the_names_of_a_machine_follow_one_another(layout, expected):
 
 def test_agents_of_a_machine_are_numbered_in_the_order_of_its_names():
     looked_at = {one.host.name: one for one in (facts("a", 1, "m"), facts("b", 1, "n"), facts("c", 1, "m"))}
-    assert [agent_number(name, looked_at) for name in looked_at] == [0, 0, 1]
+    assert [*agent_numbers(looked_at).values()] == [0, 0, 1]
 
 
 def test_the_names_of_a_machine_divide_its_cores_and_gpus_and_are_placed_as_hosts():

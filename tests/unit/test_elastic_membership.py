@@ -1,7 +1,5 @@
 """The decider of elastic jobs, by tables and by the stories of ``membership_stories.txt``."""
 
-from __future__ import annotations
-
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.operations import growth
 from tests.stories import stories
 from tests.unit.elastic_simulation import Member, Phase, Simulation, message, phase_of
 from tests.unit.membership_story import play
@@ -399,28 +398,97 @@ def test_a_host_that_reads_a_file_is_not_refused_while_it_makes_progress():
     assert job.state.hosts["h1"].deadline is None
 
 
-@pytest.mark.parametrize("size", [1024, 4096])
-def test_thousands_of_ranks_form_a_generation(size):
+class Thousands:
+    """A job of hosts with 8 ranks each, whose messages are decided as a session does: all alike together."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.state = size, State(limits=Limits(rank_restarts=100))
+        self.hosts = tuple((f"h{number}", 8) for number in range(size // 8))
+
+    def begin(self) -> list[int]:
+        """Form generation 1; return its ranks."""
+        orders = decide(self.state, [message("hosts_seen", hosts=self.hosts)], 0.0)
+        ready = [message("host_ready", host=order["host"], slots=8) for order in orders]
+        orders = decide(self.state, ready, 1.0)
+        (world,) = [order for order in orders if order["do"] == "start_world"]
+        spawned = [order["incarnation"] for order in orders if order["do"] == "spawn"]
+        assert size_of(world["layout"]) == len(spawned) == self.size
+        self.proxies_ready(world["world"], 2.0)
+        self.attach(spawned, 1, 2.5)
+        return spawned
+
+    def proxies_ready(self, world: int, now: float) -> None:
+        size = size_of(self.state.worlds[world].layout)
+        words = [message("proxy_ready", world=world, world_rank=rank) for rank in range(size)]
+        assert not decide(self.state, words, now)
+
+    def attach(self, ranks: list[int], number: int, now: float) -> None:
+        """All ranks wait, and take part in the generation that follows."""
+        waiting = [
+            message("rank_waiting", incarnation=one, after=number - 1, arrival=f"arrival {one}")
+            for one in ranks
+        ]
+        orders = decide(self.state, waiting, now)
+        (begun,) = [order for order in orders if order["do"] == "generation"]
+        assert sorted(one[0] for one in begun["members"]) == sorted(ranks)
+        assert sorted(begun["arrivals"]) == sorted(f"arrival {one}" for one in ranks)
+        attached = [message("rank_attached", incarnation=one, generation=number) for one in ranks]
+        decide(self.state, attached, now + 0.5)
+        assert phase_of(self.state) is Phase.RUNNING
+
+    def lose_host(self, now: float) -> list[int]:
+        """A host is lost, and the next generation has the others."""
+        gone = [one for one, rank in self.state.ranks.items() if rank.host == "h1"]
+        decide(self.state, [message("rank_gone", incarnation=one) for one in gone], now)
+        orders = decide(self.state, [message("host_lost", host="h1", why="it is silent")], now)
+        assert [order["do"] for order in orders if order["do"] == "end_generation"]
+        orders = decide(self.state, [message("tick")], now + 1)
+        (world,) = [order for order in orders if order["do"] == "start_world"]
+        left = list(self.state.ranks)
+        self.proxies_ready(world["world"], now + 2)
+        self.attach(left, 2, now + 2.5)
+        return left
+
+    def end(self, ranks: list[int], now: float) -> None:
+        """All ranks return."""
+        words = [("rank_detached", {"generation": self.state.last_generation}), ("rank_gone", {})]
+        for do, more in (*words, ("rank_ended", {"exit_code": 0})):
+            orders = decide(self.state, [message(do, incarnation=one, **more) for one in ranks], now)
+        assert phase_of(self.state) is Phase.OVER and orders[-1]["do"] == "finish"
+
+    def fail(self, ranks: list[int], now: float) -> None:
+        """All ranks fail in different ways, and are replaced."""
+        ended = [message("rank_ended", incarnation=one, exit_code=1 + one % 100) for one in ranks]
+        orders = decide(self.state, ended, now)
+        assert len([order for order in orders if order["do"] == "spawn"]) == len(ranks)
+
+
+@pytest.mark.parametrize("size", [1024, 8192])
+def test_thousands_of_ranks_live_through_a_job(size):
     """What all report is decided together: looking at all ranks for each of them would take minutes."""
-    hosts = {f"h{number}": 8 for number in range(size // 8)}
-    state = State(limits=Limits())
-    orders = decide(state, [message("hosts_seen", hosts=tuple(hosts.items()))], 0.0)
-    ready = [message("host_ready", host=order["host"], slots=8) for order in orders]
-    orders = decide(state, ready, 1.0)
-    (world,) = [order for order in orders if order["do"] == "start_world"]
-    spawned = [order["incarnation"] for order in orders if order["do"] == "spawn"]
-    assert size_of(world["layout"]) == len(spawned) == size
-    proxies = [message("proxy_ready", world=world["world"], world_rank=rank) for rank in range(size)]
-    waiting = [message("rank_waiting", incarnation=one, arrival=f"arrival {one}") for one in spawned]
-    orders = decide(state, [fact for pair in zip(proxies, waiting, strict=True) for fact in pair], 2.0)
-    (begun,) = orders
-    assert begun["do"] == "generation" and [one[0] for one in begun["members"]] == spawned
-    assert begun["arrivals"] == [f"arrival {one}" for one in spawned]
-    attached = [message("rank_attached", incarnation=one, generation=1) for one in spawned]
-    orders = decide(state, attached, 3.0)
-    assert phase_of(state) is Phase.RUNNING and len(orders) == 1
-    orders = decide(state, [message("rank_ended", incarnation=5, signal=9)], 4.0)
-    assert [order for order in orders if order["do"] == "spawn"]
+    job = Thousands(size)
+    job.begin()
+    job.end(job.lose_host(10.0), 20.0)
+
+
+def whole_life(size: int) -> Any:
+    def run() -> None:
+        job = Thousands(size)
+        job.begin()
+        job.end(job.lose_host(10.0), 20.0)
+
+    return run
+
+
+def failures_of_all(size: int) -> Any:
+    job = Thousands(size)
+    ranks = job.begin()
+    return lambda: job.fail(ranks, 10.0)
+
+
+@pytest.mark.parametrize("act", [whole_life, failures_of_all])
+def test_what_is_decided_grows_with_the_ranks(act):
+    assert growth(act, 64, 512) < 1.2
 
 
 @pytest.mark.parametrize("name", sorted(NEWS.keys() & HOST_MESSAGES.keys()))

@@ -1,7 +1,5 @@
 """The decider of elastic jobs under whatever may happen, whenever: what must always hold, holds."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.unit.elastic_simulation import Phase, Simulation

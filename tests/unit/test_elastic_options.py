@@ -1,7 +1,5 @@
 """What is wrong with the bounds of an elastic job is told before anything starts, all of it at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

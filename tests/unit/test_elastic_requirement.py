@@ -1,7 +1,5 @@
 """``--require`` of an elastic job: hosts that cannot meet it, and its end, with ranks that come and go."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """States and the loop around training on one rank, and in a job that is not elastic."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass

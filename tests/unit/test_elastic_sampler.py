@@ -1,7 +1,5 @@
 """ElasticSampler: whatever happens between two commits, an epoch visits every index once."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """What the ranks of an elastic job keep where slots of their host are left out."""
 
-from __future__ import annotations
-
 from ringleader.launch.elastic.job_context import slots_kept
 from ringleader.plan.job import Host, Job
 from ringleader.plan.rank_placement import HostFacts, Plan, place

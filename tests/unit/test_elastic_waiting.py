@@ -1,7 +1,5 @@
 """A rank that waits for its next generation: as long as its host agent lives, and no longer."""
 
-from __future__ import annotations
-
 import select
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The engine's decisions: which operations can be done, where gradients lie, what the environment says."""
 
-from __future__ import annotations
-
 from random import Random
 from types import SimpleNamespace
 from typing import Any

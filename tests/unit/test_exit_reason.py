@@ -1,7 +1,5 @@
 """Whose exit code a job's is, and in which words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

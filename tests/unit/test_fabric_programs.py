@@ -1,7 +1,5 @@
 """perftest and ucx_perftest, played by scripts: argv, the wait for the port, results, ways to fail."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

@@ -1,7 +1,5 @@
 """The fake NCCL does what PyTorch's source says of the real one, and our group bears with it."""
 
-from __future__ import annotations
-
 import struct
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How a process ends that was forked from one that has imported what ranks need."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,20 +1,16 @@
 """What stands in for a Python, and the server that forks for it: whoever is killed, the others continue."""
 
-from __future__ import annotations
-
 import array
 import json
 import os
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.fork_server import ForkServer
-from tests.time_limits import patience
+from tests.time_limits import until
 
 pytestmark = pytest.mark.process
 
@@ -26,13 +22,6 @@ def server() -> ForkServer:
 
 def run(server: ForkServer, program: Path) -> str:
     return subprocess.run(server.command(str(program)), capture_output=True, text=True, timeout=20).stdout
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + patience(10)
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def state(pid: int) -> str:
@@ -70,7 +59,6 @@ def test_a_stand_in_that_is_killed_does_not_take_the_server_along(
 def test_a_server_that_has_ended_is_started_again(hello: Path) -> None:
     server = ForkServer("json")
     assert run(server, hello) == "hello\n"
-    assert server._server is not None
     server._server.kill()
     server._server.wait()
     assert run(server, hello) == "hello\n"
@@ -85,10 +73,9 @@ def test_what_a_killed_program_has_started_is_killed_too(server: ForkServer, tmp
         "child.wait()\n"
     )
     with subprocess.Popen(server.command(str(program)), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
         process.kill()
-    wait(lambda: not any(map(state, pids)))
+    until(lambda: not any(map(state, pids)))
 
 
 def test_signals_are_passed_on(server: ForkServer, tmp_path: Path) -> None:
@@ -100,13 +87,12 @@ def test_signals_are_passed_on(server: ForkServer, tmp_path: Path) -> None:
         "while True: signal.pause()\n"
     )
     with subprocess.Popen(server.command(str(program)), stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pid = int(process.stdout.readline())
         try:
             process.send_signal(signal.SIGTSTP)
-            wait(lambda: state(pid) == "T")
+            until(lambda: state(pid) == "T")
             process.send_signal(signal.SIGCONT)
-            wait(lambda: state(pid) == "S")
+            until(lambda: state(pid) == "S")
             process.send_signal(signal.SIGQUIT)
             assert process.wait(20) == 7
         finally:

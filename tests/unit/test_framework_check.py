@@ -1,7 +1,5 @@
 """A framework that is not installed: one line that names the Python and the cure."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

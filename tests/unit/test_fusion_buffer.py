@@ -1,7 +1,5 @@
 """What travels together."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from types import SimpleNamespace

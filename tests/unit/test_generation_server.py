@@ -1,7 +1,5 @@
 """The host agent's service of generations, over a real socket: ranks and proxies are connections of ours."""
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os
@@ -235,7 +233,6 @@ def test_a_member_that_ended_before_the_order_came(host: Host, pair: Any) -> Non
     host.serve()
     host.service.begin(host.order(3, [10, 11]))
     found = ranks[0].next_generation(SECONDS)
-    assert found is not None
     assert PageReader(found.page_fd).why() == (1, None)
 
 

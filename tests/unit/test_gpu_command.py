@@ -1,7 +1,5 @@
 """How `make gpu` judges its parts, and what is stored and printed of them. No process starts here."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -235,8 +233,7 @@ def differences(gpu: Any, facts: HostFacts, **printed: str) -> list[str]:
 
     address = facts.gpus[0].pci_address.upper()
     usual = {"gpus": ROW.replace("0000:13:00.0", address), "nvlink": LINES, "topology": TOPOLOGY}
-    found: list[str] = differences_from_nvidia_smi(document(facts), usual | printed)
-    return found
+    return differences_from_nvidia_smi(document(facts), usual | printed)
 
 
 def test_doctor_agrees_with_nvidia_smi(gpu: Any) -> None:

@@ -1,7 +1,5 @@
 """Two ranks of one process, in threads, on fake GPUs and a fake NCCL: what is launched on which GPU."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,13 +1,10 @@
 """Groups of a broken generation are aborted: all at once, each in its own thread, until a deadline."""
 
-from __future__ import annotations
-
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
-from tests.time_limits import patience
+from tests.time_limits import until
 
 from ringleader.adapters.util import env
 from ringleader.engine.exceptions import is_transport_error
@@ -47,13 +44,6 @@ class Job:
     def add(self, *groups: Group, generation: int = 3) -> None:
         for group in groups:
             self.watch.add(group, generation=generation, why_broken=lambda: self.why)
-
-
-def until(ready: Callable[[], object]) -> None:
-    end = time.monotonic() + patience(LONG)
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 def test_all_groups_of_a_broken_generation_are_refused_and_then_aborted_at_once() -> None:

@@ -1,7 +1,5 @@
 """Which rank others wait for: records of ranks in, one verdict out."""
 
-from __future__ import annotations
-
 import copy
 import random
 

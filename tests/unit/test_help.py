@@ -1,10 +1,7 @@
 """The help of a command: short for every day, full on request, and what a shell completes."""
 
-from __future__ import annotations
-
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from click.shell_completion import BashComplete
+from tests.commands import finished
 
 from ringleader.cli.main import COMMANDS, main, ringleader
 from ringleader.cli.typed_command import Command
@@ -143,11 +141,9 @@ def test_completion_prints_no_old_spelling() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_click_writes_a_script_for_each_shell(shell: str) -> None:
-    done = subprocess.run(
+    done = finished(
         [sys.executable, "-c", "from ringleader.cli.main import main; main()"],
         env={**os.environ, "_RINGLEADER_COMPLETE": f"{shell}_source"},
-        capture_output=True,
-        text=True,
         timeout=60,
     )
     assert done.returncode == 0 and f"_RINGLEADER_COMPLETE={shell}_complete" in done.stdout, done.stderr

@@ -1,7 +1,5 @@
 """Hosts of elastic jobs by Horovod's paths and names."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Names that scripts import by Horovod's paths: they are there, and are the same objects as ours."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

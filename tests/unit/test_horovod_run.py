@@ -1,7 +1,5 @@
 """``horovod.run`` in Horovod's words."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Small parts of Horovod's launcher that scripts import by its paths."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Command lines of ``horovodrun``: how they are read, and what they become."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import sys

@@ -1,7 +1,5 @@
 """A real host agent with ranks, cold and warm, below a small launcher: output, ends, signals, kills."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -119,7 +117,6 @@ def test_a_killed_rank_is_told_and_nothing_of_it_is_left(warm: Launcher, tmp_pat
     rank = warm.start(1, script(tmp_path, text), warm=not cold)
     warm.wait(lambda: b"\n" in rank.stdout, "its line")
     started = rank.words("started")
-    assert started is not None
     os.kill(started["pid"], signal.SIGKILL)
     assert warm.finish(rank)["signal"] == signal.SIGKILL
     assert gone([int(rank.stdout)], LEFT)
@@ -298,7 +295,6 @@ def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
     rank = warm.start(1, script(tmp_path, text), warm=not cold)
     warm.wait(lambda: rank.stdout == b"-15 -15\n", "its line")
     started = rank.words("started")
-    assert started is not None
     os.kill(rank.hello["pid"] if to_the_agent else started["pid"], signal.SIGTERM)
     assert warm.until("notice").why == "SIGUSR1"
     assert rank.words("ended") is None and alive(started["pid"])
@@ -316,7 +312,6 @@ def test_a_handler_of_the_scripts_own_counts(warm: Launcher, tmp_path: Path) -> 
     rank = warm.start(1, script(tmp_path, text))
     warm.wait(lambda: rank.stdout, "its line")
     started = rank.words("started")
-    assert started is not None
     os.kill(started["pid"], signal.SIGTERM)
     assert warm.finish(rank)["exit_code"] == 5
     assert [event for event in warm.events if event.do == "notice"] == []
@@ -404,7 +399,6 @@ def test_five_hundred_killed_ranks_leave_nothing_behind(warm: Launcher, tmp_path
         rank = warm.start(incarnation, path, warm=incarnation % 4 != 3)
         warm.wait(lambda rank=rank: rank.stdout, "its line")
         victim = rank.words("started") if incarnation % 3 else rank.hello
-        assert victim is not None
         os.kill(victim["pid"], signal.SIGKILL)
         if incarnation % 3:
             assert warm.finish(rank)["signal"] == signal.SIGKILL

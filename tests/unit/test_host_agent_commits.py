@@ -1,7 +1,5 @@
 """Commits of real ranks through a real host agent: they outlive ranks, become files, and return."""
 
-from __future__ import annotations
-
 import os
 import signal
 import textwrap

@@ -1,7 +1,5 @@
 """Host agents as the launcher knows them: who is taken for which host's, how long a host continues alone."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

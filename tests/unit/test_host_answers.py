@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from ringleader.launch.elastic.available_hosts import HostAnswers

@@ -1,7 +1,5 @@
 """What a host says about itself, read from fake file systems and from tables."""
 
-from __future__ import annotations
-
 import ast
 import os
 import socket

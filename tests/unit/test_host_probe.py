@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -72,7 +70,8 @@ def query(ssh: Any, *, shared: bool) -> SshQuery:
 def test_a_machine_that_lacks_room_or_processes_is_a_fault_of_the_host_asked(shared: bool) -> None:
     """Over the same connections an MPI's daemons may run."""
     ssh = Connections()
-    answers, faults = ask_all(query(ssh, shared=shared), [Host(name="h1")], lambda text: None)
+    one = query(ssh, shared=shared)
+    answers, faults = ask_all(one.ask, [Host(name="h1")], lambda text: None, give_up=one.give_up)
     assert not answers and not ssh.closed
     assert [fault.where for fault in faults] == ["host h1"]
     assert faults[0].what == "it cannot be asked: No space left on device" and "ulimit -u" in faults[0].hint
@@ -82,5 +81,6 @@ def test_a_machine_that_lacks_room_or_processes_is_a_fault_of_the_host_asked(sha
 def test_only_connections_of_its_own_are_closed_when_asking_fails(shared: bool) -> None:
     ssh = Connections(error=RuntimeError("can't start new thread"))
     with pytest.raises(RuntimeError):
-        ask_all(query(ssh, shared=shared), [Host(name="h1")], lambda text: None)
+        one = query(ssh, shared=shared)
+        ask_all(one.ask, [Host(name="h1")], lambda text: None, give_up=one.give_up)
     assert ssh.closed is not shared

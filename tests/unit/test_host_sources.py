@@ -144,21 +144,17 @@ def test_a_script_that_hangs_is_ended_with_its_children(script: Callable[[str], 
 
 
 @pytest.mark.process
-def test_a_script_may_open_its_standard_output_by_name(script: Callable[[str], str]) -> None:
-    path = script("echo h1:2; echo h2:2 > /dev/stdout; echo h3:2\n")
-    assert output_of((path,), seconds=30.0) == "h1:2\nh2:2\nh3:2\n"
-
-
-@pytest.mark.process
-def test_much_on_standard_error_is_no_list_of_hosts(script: Callable[[str], str]) -> None:
-    path = script("head -c 3000000 /dev/zero >&2; echo h1:2\n")
-    assert output_of((path,), seconds=30.0) == "h1:2\n"
-
-
-@pytest.mark.process
-def test_what_a_script_leaves_in_the_background_is_not_waited_for(script: Callable[[str], str]) -> None:
-    path = script("sleep 40 & echo h1:1")
-    assert output_of((path,), seconds=30.0) == "h1:1\n"
+@pytest.mark.parametrize(
+    ("body", "printed"),
+    [
+        ("echo h1:2; echo h2:2 > /dev/stdout; echo h3:2\n", "h1:2\nh2:2\nh3:2\n"),
+        ("head -c 3000000 /dev/zero >&2; echo h1:2\n", "h1:2\n"),
+        ("sleep 40 & echo h1:1", "h1:1\n"),
+    ],
+    ids=["it opens its output by name", "standard error is no list of hosts", "what it leaves running"],
+)
+def test_what_a_script_prints(script: Callable[[str], str], body: str, printed: str) -> None:
+    assert output_of((script(body),), seconds=30.0) == printed
 
 
 @pytest.mark.process
@@ -342,5 +338,7 @@ def test_descriptors_do_not_grow(script: Callable[[str], str]) -> None:
 def test_a_host_with_more_slots_than_a_job_may_have_ranks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("localhost slots=1000000\n")
     source = hostfile(str(tmp_path / "hosts"))
-    with pytest.raises(HostSourceError, match="localhost has 1000000 slots; an elastic job has at most 4096"):
+    with pytest.raises(
+        HostSourceError, match="localhost has 1000000 slots; an elastic job has at most 16384"
+    ):
         first_hosts(source, None, warn=lambda text: None)

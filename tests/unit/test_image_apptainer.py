@@ -1,13 +1,12 @@
 """Definitions for Apptainer: the same steps, run by a shell; values come out byte for byte."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
+from tests.commands import finished
 from tests.unit.image_world import definition
 from tests.unit.test_image_dockerfile import VALUES, fits
 
@@ -44,9 +43,7 @@ def section(text: str, name: str) -> str:
 
 
 def shell(script: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["sh", "-c", script, "sh", *argv], capture_output=True, text=True, timeout=60, check=False
-    )
+    return finished(["sh", "-c", script, "sh", *argv], timeout=60)
 
 
 def test_every_step() -> None:
@@ -114,14 +111,7 @@ def test_a_step_does_not_change_the_place_of_the_next(tmp_path: Path) -> None:
     text = rendered(
         Run(commands=("cd /", "export A=x")), Run(commands=("pwd", 'echo "${A-none}"')), Env(variables=())
     )
-    done = subprocess.run(
-        ["sh", "-c", section(text, "post")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        cwd=tmp_path,
-    )
+    done = finished(["sh", "-c", section(text, "post")], timeout=60, check=True, cwd=tmp_path)
     assert done.stdout == f"{tmp_path}\nnone\n"
 
 

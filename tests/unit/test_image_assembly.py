@@ -1,7 +1,5 @@
 """Blocks' halves become stages: in which order, in how many calls, and with which ending."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.unit.image_world import HEAD, image_of

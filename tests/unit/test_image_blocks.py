@@ -1,7 +1,5 @@
 """Blocks: what each gives to the build and to the image, in a table of recipes; and what they fetch."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """The block sshd: its configuration, judged by OpenSSH itself."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """What a builder is called with, how steps are isolated, what its output means: tables of cases."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

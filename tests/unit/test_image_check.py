@@ -1,7 +1,5 @@
 """What fits what: each rule with a recipe that breaks it and one next to it that does not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What an image would give away is refused, and no message repeats it."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.image_world import HEAD
 from tests.unit.test_image_dockerfile import toml

@@ -1,7 +1,5 @@
 """Values in a Dockerfile: whatever signs they have, they come out of foreign parsers byte for byte."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every profile in every format: golden files, and what judges say that nobody here wrote."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Historical images: files that are kept as they are, pages that say what is in them, and their self-test."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

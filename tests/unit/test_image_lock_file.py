@@ -1,7 +1,5 @@
 """Locks: what pip is asked about a recipe, and the file that is made of its answer."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

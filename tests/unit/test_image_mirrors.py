@@ -1,13 +1,12 @@
 """Mirrors: asked by everything that fetches, and gone when a step has ended."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.unit.image_world import HEAD, PROFILES, docker_commands, image_of, image_of_profile
 
 from ringleader.images import dockerfile
@@ -73,9 +72,7 @@ def run(tmp_path: Path):
         file.write_text(sources)
         script = "\n".join(chain(step.commands)).replace("/etc/apt", str(tmp_path / "apt"))
         environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "APT_CODE": str(code)}
-        done = subprocess.run(
-            ["sh", "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
-        )
+        done = finished(["sh", "-c", script], env=environ, timeout=60)
         assert done.returncode == code, done.stderr
         left = {path.name for path in (tmp_path / "apt").rglob("*") if path.is_file()}
         assert code or left == {file.name}

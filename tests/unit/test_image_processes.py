@@ -1,7 +1,5 @@
 """A command that is ended: what a signal to us meanwhile leaves behind, and a builder that cannot start."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Any value in any key of any block: refused, or an image with the same instructions and nothing more."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import Field, fields

@@ -1,7 +1,5 @@
 """Recipes: what TOML becomes, what is refused and where the message says it is."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some

@@ -1,17 +1,14 @@
 """``ringleader image render`` and ``image list``: exit codes, streams, and what is written where."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.conftest import Call
 from tests.unit.image_world import ROOT
 from tests.unit.test_start_cost import HEAVY, loaded
 
 from ringleader.cli.image.recipe_options import profiles
-from ringleader.cli.main import main
 from ringleader.images.bundled_recipes import historical
 from ringleader.images.dockerfile import ignore_text
 from ringleader.images.instructions import Image
@@ -28,21 +25,11 @@ variant = "cpu"
 [ringleader]
 wheel = "r.whl"
 """
-Call = Callable[..., tuple[object, str, str]]
 
 
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Run the command line in an empty directory: (exit code, standard output, standard error)."""
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def run(*argv: str) -> tuple[object, str, str]:
-        with pytest.raises(SystemExit) as caught:
-            main(["image", *argv])
-        out, err = capsys.readouterr()
-        return caught.value.code, out, err
-
-    return run
 
 
 @pytest.fixture
@@ -63,12 +50,14 @@ def mine(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("form", "suffix"), [("dockerfile", "Dockerfile"), ("apptainer", "def")])
 def test_a_profile(call: Call, form: str, suffix: str) -> None:
-    code, out, err = call("render", "pytorch-cpu", "--format", form)
+    code, out, err = call("image", "render", "pytorch-cpu", "--format", form)
     assert (code, out, err) == (0, (GOLDEN / f"pytorch-cpu.{suffix}").read_text(), "")
 
 
 def test_a_file_and_changes(call: Call, mine: Path) -> None:
-    code, out, _ = call("render", str(mine / "mine.toml"), "--set", "torch.version=2.9.1", "--mirror", "cn")
+    code, out, _ = call(
+        "image", "render", str(mine / "mine.toml"), "--set", "torch.version=2.9.1", "--mirror", "cn"
+    )
     assert code == 0
     assert "torch==2.9.1" in out
     assert "FROM docker.m.daocloud.io/library/debian:12\n" in out
@@ -76,12 +65,12 @@ def test_a_file_and_changes(call: Call, mine: Path) -> None:
 
 
 def test_another_base(call: Call) -> None:
-    code, out, _ = call("render", "pytorch-cpu", "--base", "ubuntu:24.04")
+    code, out, _ = call("image", "render", "pytorch-cpu", "--base", "ubuntu:24.04")
     assert (code, "FROM ubuntu:24.04\n" in out) == (0, True)
 
 
 def test_json(call: Call, mine: Path) -> None:
-    code, out, _ = call("render", str(mine / "mine.toml"), "--json")
+    code, out, _ = call("image", "render", str(mine / "mine.toml"), "--json")
     found = json.loads(out)
     assert code == 0
     assert (found["name"], found["format"]) == ("mine", "dockerfile")
@@ -90,7 +79,7 @@ def test_json(call: Call, mine: Path) -> None:
 
 
 def test_what_is_doubtful_is_said_and_what_is_historical_is_rendered(call: Call) -> None:
-    code, out, err = call("render", "all-frameworks-2019")
+    code, out, err = call("image", "render", "all-frameworks-2019")
     assert (code, out) == (0, historical("all-frameworks-2019").image.kept[0])
     assert "all-frameworks-2019: gone: " in err
 
@@ -100,11 +89,11 @@ def test_what_is_doubtful_is_said_and_what_is_historical_is_rendered(call: Call)
 
 def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
     argv = ("render", str(mine / "mine.toml"), "--set", "torch.version=2.8.99")
-    code, out, err = call(*argv, "-o", str(mine / "out"))
+    code, out, err = call("image", *argv, "-o", str(mine / "out"))
     assert (code, out) == (2, "")
     assert "2.8.99" in err
     assert not (mine / "out").exists()
-    code, out, err = call(*argv, "--no-check")
+    code, out, err = call("image", *argv, "--no-check")
     assert (code, "torch==2.8.99" in out, err) == (0, True, "")
 
 
@@ -128,7 +117,7 @@ def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
     ],
 )  # fmt: skip
 def test_one_message_each(call: Call, argv: tuple[str, ...], said: str) -> None:
-    code, out, err = call("render", *argv)
+    code, out, err = call("image", "render", *argv)
     assert (code, out) == (2, "")
     assert err.startswith(f"ringleader: {said}")
     assert err.count("ringleader: ") == 1
@@ -136,9 +125,9 @@ def test_one_message_each(call: Call, argv: tuple[str, ...], said: str) -> None:
 
 def test_a_file_that_is_no_text(call: Call, tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b'name = "x"\nabout = "\xff"\n')
-    assert call("render", "x.toml") == (2, "", "ringleader: x.toml:2: is not UTF-8\n")
+    assert call("image", "render", "x.toml") == (2, "", "ringleader: x.toml:2: is not UTF-8\n")
     (tmp_path / "d").mkdir()
-    assert call("render", "./d") == (2, "", "ringleader: ./d: cannot be read: Is a directory\n")
+    assert call("image", "render", "./d") == (2, "", "ringleader: ./d: cannot be read: Is a directory\n")
 
 
 # --- into a directory -------------------------------------------------------------------------------------
@@ -149,7 +138,9 @@ def files(directory: Path) -> set[str]:
 
 
 def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> None:
-    code, out, err = call("render", str(mine / "mine.toml"), "--set", "ringleader.wheel=", "-o", "out")
+    code, out, err = call(
+        "image", "render", str(mine / "mine.toml"), "--set", "ringleader.wheel=", "-o", "out"
+    )
     assert (code, out) == (0, "")
     (wheel,) = (name for name in files(Path("out")) if name.endswith(".whl"))
     assert files(Path("out")) == {
@@ -169,9 +160,9 @@ def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> No
 
 def test_a_second_time_it_is_written_over(call: Call, mine: Path) -> None:
     argv = ("render", str(mine / "mine.toml"), "-o", "out")
-    assert call(*argv)[0] == 0
+    assert call("image", *argv)[0] == 0
     (mine / "src/train.py").write_text("print('new')\n")
-    code, out, _ = call(*argv, "--json")
+    code, out, _ = call("image", *argv, "--json")
     assert code == 0
     assert set(json.loads(out)["files"]) >= {"Dockerfile", "image.def", ".dockerignore", "src/train.py"}
     assert Path("out/src/train.py").read_text() == "print('new')\n"
@@ -179,7 +170,7 @@ def test_a_second_time_it_is_written_over(call: Call, mine: Path) -> None:
 
 def test_beside_the_recipe(call: Call, mine: Path) -> None:
     before = (mine / "src/train.py").stat().st_ino
-    assert call("render", str(mine / "mine.toml"), "-o", str(mine))[0] == 0
+    assert call("image", "render", str(mine / "mine.toml"), "-o", str(mine))[0] == 0
     assert (mine / "src/train.py").stat().st_ino == before
     assert (mine / "Dockerfile").is_file()
 
@@ -189,7 +180,7 @@ def test_what_is_not_ours_is_not_written_over(call: Call, mine: Path, name: str)
     there = Path("out") / name
     there.parent.mkdir(parents=True)
     there.write_text("FROM scratch\n")
-    code, out, err = call("render", str(mine / "mine.toml"), "-o", "out")
+    code, out, err = call("image", "render", str(mine / "mine.toml"), "-o", "out")
     assert (code, out) == (2, "")
     assert err.startswith(f"ringleader: -o: out/{name} is there already, and not ours\n")
     assert files(Path("out")) == {name}
@@ -197,18 +188,18 @@ def test_what_is_not_ours_is_not_written_over(call: Call, mine: Path, name: str)
 
 def test_a_file_that_is_missing_and_a_place_that_cannot_be(call: Call, mine: Path) -> None:
     (mine / "src/train.py").unlink()
-    code, _, err = call("render", str(mine / "mine.toml"), "-o", "out")
+    code, _, err = call("image", "render", str(mine / "mine.toml"), "-o", "out")
     assert (code, f"there is no {mine}/src/train.py" in err, Path("out").exists()) == (2, True, False)
     (mine / "src/train.py").write_text("")
-    code, _, err = call("render", str(mine / "mine.toml"), "-o", "no/such/out")
+    code, _, err = call("image", "render", str(mine / "mine.toml"), "-o", "no/such/out")
     assert (code, "there is no directory" in err) == (2, True)
     Path("file").write_text("")
-    code, _, err = call("render", str(mine / "mine.toml"), "-o", "file")
+    code, _, err = call("image", "render", str(mine / "mine.toml"), "-o", "file")
     assert (code, "file is not a directory" in err) == (2, True)
 
 
 def test_a_directory_that_may_not_be_written(call: Call, mine: Path) -> None:
-    code, out, err = call("render", str(mine / "mine.toml"), "-o", "/proc/none")
+    code, out, err = call("image", "render", str(mine / "mine.toml"), "-o", "/proc/none")
     assert (code, out, "cannot be written" in err) == (3, "", True)
 
 
@@ -231,12 +222,12 @@ def test_only_what_is_copied_is_sent() -> None:
 
 
 def test_list(call: Call) -> None:
-    code, out, err = call("list")
+    code, out, err = call("image", "list")
     assert (code, err) == (0, "")
     header, *rows = out.splitlines()
     assert header.split() == ["PROFILE", "BASE", "FRAMEWORKS", "CUDA", "ABOUT"]
     assert [row.split()[0] for row in rows] == list(profiles())
-    code, out, _ = call("list", "--json")
+    code, out, _ = call("image", "list", "--json")
     found = {one["name"]: one for one in json.loads(out)}
     assert set(found) == set(profiles())
     assert found["horovod-0.11"]["frameworks"] == ["TensorFlow 1.6.0", "Horovod 0.11.2"]

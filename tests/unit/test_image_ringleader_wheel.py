@@ -1,7 +1,5 @@
 """Ringleader's own wheel: pip takes it, it runs alone, the same files give the same bytes."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

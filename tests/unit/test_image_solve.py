@@ -1,7 +1,5 @@
 """Sets from constraints: what is proposed fits, is always the same, and is a recipe that reads back."""
 
-from __future__ import annotations
-
 import json
 import re
 

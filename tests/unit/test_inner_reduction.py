@@ -1,7 +1,5 @@
 """Which factors the backend applies within a reduction."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

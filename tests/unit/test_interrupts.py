@@ -1,7 +1,5 @@
 """Signals that end a command: while it runs they are raised, and afterwards the caller's handlers count."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """What ranks of doctor's jobs answer, and the listener that keeps it."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """The record of a run: its lines, its bounds, and what is left of it where something goes wrong."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -16,7 +14,7 @@ from ringleader.errors import RequestError
 from ringleader.launch import job_record
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import FILE, PER_PACE, JobRecord, is_running
-from ringleader.measurements.job import JobRun
+from ringleader.measurements.recorded_job import JobRun
 
 
 def lines(directory: Path, word: str = "") -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """What comes from an API server: errors, and the changes of a watch however they are cut into pieces."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import pickle

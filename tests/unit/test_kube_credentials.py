@@ -1,7 +1,5 @@
 """Tokens that are renewed and programs that give credentials."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
@@ -103,7 +101,7 @@ def runs(folder: Path) -> int:
     return len((folder / "runs").read_text())
 
 
-def test_a_token_is_kept_until_it_ends(tmp_path: Path) -> None:
+async def test_a_token_is_kept_until_it_ends(tmp_path: Path) -> None:
     code = "say({'token': os.environ['WORD'], 'expirationTimestamp': '1970-01-01T01:00:00Z'})"
     clock = Clock()
     plugin = CredentialPlugin(program(tmp_path, code), now=clock)
@@ -113,32 +111,26 @@ def test_a_token_is_kept_until_it_ends(tmp_path: Path) -> None:
         for found in await asyncio.gather(*(plugin.headers() for _ in range(5))):
             assert found == {"Authorization": "Bearer given"}
 
-    async def live() -> None:
-        await ask()
-        clock.now = 3600 - 31
-        await ask()
-        assert runs(tmp_path) == 1
-        clock.now = 3600 - 29
-        await ask()
-        assert runs(tmp_path) == 2
-
-    asyncio.run(live())
+    await ask()
+    clock.now = 3600 - 31
+    await ask()
+    assert runs(tmp_path) == 1
+    clock.now = 3600 - 29
+    await ask()
+    assert runs(tmp_path) == 2
     assert plugin.certificate is None
 
 
-def test_a_token_without_an_end_is_kept_until_it_is_refused(tmp_path: Path) -> None:
+async def test_a_token_without_an_end_is_kept_until_it_is_refused(tmp_path: Path) -> None:
     plugin = CredentialPlugin(program(tmp_path, "say({'token': 't'})"))
 
-    async def ask() -> None:
-        await plugin.headers()
-        await plugin.headers()
-        assert runs(tmp_path) == 1
-        assert plugin.forget()
-        assert not plugin.forget(), "nothing is kept any more"
-        await plugin.headers()
-        assert runs(tmp_path) == 2
-
-    asyncio.run(ask())
+    await plugin.headers()
+    await plugin.headers()
+    assert runs(tmp_path) == 1
+    assert plugin.forget()
+    assert not plugin.forget(), "nothing is kept any more"
+    await plugin.headers()
+    assert runs(tmp_path) == 2
 
 
 def test_a_certificate(tmp_path: Path) -> None:
@@ -195,19 +187,16 @@ def test_a_program_that_left_others_behind(tmp_path: Path) -> None:
         asyncio.run(plugin.headers())
 
 
-def test_being_cancelled_while_it_starts(tmp_path: Path) -> None:
+async def test_being_cancelled_while_it_starts(tmp_path: Path) -> None:
     plugin = CredentialPlugin(program(tmp_path, "import time; time.sleep(600)"))
 
-    async def live() -> None:
-        asking = asyncio.create_task(plugin.headers())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        asking.cancel()
-        async with asyncio.timeout(60):
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-
-    asyncio.run(live())
+    asking = asyncio.create_task(plugin.headers())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    asking.cancel()
+    async with asyncio.timeout(60):
+        with pytest.raises(asyncio.CancelledError):
+            await asking
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:

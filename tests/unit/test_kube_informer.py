@@ -1,7 +1,5 @@
 """Informers against a script of lists and watches: what is kept, what is told, when it asks again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -104,7 +102,6 @@ class Script:
 def news(before: Kept[str] | None, now: Kept[str] | None) -> tuple[str, str | None]:
     """What an informer tells: the name, and the value that is left."""
     shown = now or before
-    assert shown is not None
     return shown.name, None if now is None else now.value
 
 

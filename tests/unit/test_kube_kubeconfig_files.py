@@ -1,7 +1,5 @@
 """Kubeconfig files become credentials, or faults that name file and line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """When requests go out: the rate limit, the pauses between attempts, calls that are made again."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -200,29 +198,26 @@ def test_calls_under_way_follow_how_soon_the_server_answers():
     assert widths[-1] == 16, "it recovers"
 
 
-def test_a_call_that_is_cancelled_or_fails_gives_its_slot_back():
-    async def script() -> None:
-        slots = Slots(1)
+async def test_a_call_that_is_cancelled_or_fails_gives_its_slot_back():
+    slots = Slots(1)
 
-        async def fail() -> None:
-            async with slots.one(is_write=True):
-                raise ValueError
+    async def fail() -> None:
+        async with slots.one(is_write=True):
+            raise ValueError
 
-        async def wait() -> None:
-            async with slots.one(is_write=True):
-                await asyncio.Event().wait()
+    async def wait() -> None:
+        async with slots.one(is_write=True):
+            await asyncio.Event().wait()
 
-        with pytest.raises(ValueError):
-            await fail()
-        holder, waiter = asyncio.create_task(wait()), asyncio.create_task(wait())
-        await asyncio.sleep(0)
-        for task in (waiter, holder):
-            task.cancel()
-        await asyncio.gather(holder, waiter, return_exceptions=True)
-        with pytest.raises(ValueError):
-            await asyncio.wait_for(fail(), 5)
-
-    asyncio.run(script())
+    with pytest.raises(ValueError):
+        await fail()
+    holder, waiter = asyncio.create_task(wait()), asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    for task in (waiter, holder):
+        task.cancel()
+    await asyncio.gather(holder, waiter, return_exceptions=True)
+    with pytest.raises(ValueError):
+        await asyncio.wait_for(fail(), 5)
 
 
 # --- objects that are there already -----------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Signals to a command that follows a job on a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import io

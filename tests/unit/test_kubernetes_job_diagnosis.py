@@ -1,7 +1,5 @@
 """Why a job is not running: from the cluster's own objects to findings, lines of progress and exit codes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

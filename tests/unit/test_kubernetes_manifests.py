@@ -1,7 +1,5 @@
 """Every object that an MPIJob becomes: whole documents as goldens, each rule as a row."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """What installs the operator: the objects, their rights, and the files in deploy/ that are made of them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import runpy
@@ -171,7 +169,6 @@ def test_operators_of_two_namespaces_lie_side_by_side() -> None:
     assert lease_name("", "ops") == lease_name("ops", "ops") == "mpi-operator"
     assert lease_name("a", "ops") != lease_name("b", "ops") != "mpi-operator"
     terms = terms_of(run_options("--namespace", "a", "--lock-namespace", "ops"), {}, "default")
-    assert terms.lease is not None
     assert (terms.lease.namespace, terms.lease.name) == ("ops", "mpi-operator-a")
     with pytest.raises(RequestError, match="longer than"):
         check(Installation(image="i:1", namespace="ops", scope="a" * 36))

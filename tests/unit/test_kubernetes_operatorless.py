@@ -1,7 +1,5 @@
 """A job without an operator: its objects, whose they are, and what cannot be had that way."""
 
-from __future__ import annotations
-
 import asyncio
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """A log that is read again after an interruption is shown once, and is not read from its beginning."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Kubernetes quantities: what they come to, and which no cluster counts."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

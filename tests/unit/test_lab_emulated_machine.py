@@ -1,7 +1,5 @@
 """What emulated machines boot from, and why a lab of them is refused."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import subprocess

@@ -1,7 +1,5 @@
 """The lab's lines in /etc/hosts, its state directory, its lock, and what a machine must offer."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

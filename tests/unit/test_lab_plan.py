@@ -1,7 +1,5 @@
 """The steps of a lab as text: goldens hold the whole of them. Links: which end is limited to what."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

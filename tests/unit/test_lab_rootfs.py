@@ -1,12 +1,9 @@
 """Hosts with their own root file system: what is asked for, and what is found in it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from ringleader.cli.main import main
 from ringleader.lab.rootfs import (
     Bind,
     Rootfs,
@@ -146,12 +143,10 @@ def test_the_environment_file_is_read_as_pam_env_reads_it():
 
 
 @pytest.mark.process
-def test_a_dry_run_prints_the_mounts_and_makes_nothing(tmp_path, capsys):
+def test_a_dry_run_prints_the_mounts_and_makes_nothing(tmp_path, call):
     tree = make_tree(tmp_path / "tree")
     words = ("--root", str(tree), "--bind", f"{tmp_path}:/code", "--name", "drytree", "--ssh-port", "34")
-    with pytest.raises(SystemExit) as ended:
-        main(["lab", "up", "--dry-run", *words])
-    out, err = capsys.readouterr()
-    assert (ended.value.code, err) == (0, "")
+    code, out, err = call("lab", "up", "--dry-run", *words)
+    assert (code, err) == (0, "")
     assert f"mount -n --bind {tree} lower\n" in out and f"mount -n --bind {tmp_path} ./code\n" in out
     assert not (tree / "etc/hosts").exists() and not (tree / "dev").exists()

@@ -1,14 +1,11 @@
 """What may be asked of a lab, by words and by options, and what is refused, all at once."""
 
-from __future__ import annotations
-
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.cli.lab import command
-from ringleader.cli.main import main
 from ringleader.cli.run.command import find_lab
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import saved_state
@@ -64,15 +61,13 @@ def test_what_is_no_latency_is_refused(text):
 
 
 @pytest.fixture
-def wheres(capsys, monkeypatch):
+def wheres(call, monkeypatch):
     """Returns a function: words of ``ringleader lab`` → the options that are at fault, and what is said."""
     monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
 
     def run(*words):
-        with pytest.raises(SystemExit) as ended:
-            main(["lab", *words])
-        out, err = capsys.readouterr()
-        assert (ended.value.code, out) == (2, "") and "Traceback" not in err
+        code, out, err = call("lab", *words)
+        assert (code, out) == (2, "") and "Traceback" not in err
         lines = [line.removeprefix("ringleader: ") for line in err.splitlines() if "ringleader: " in line]
         return sorted(line.partition(": ")[0] for line in lines), err
 
@@ -130,12 +125,10 @@ def test_all_faults_of_slow_are_reported_at_once(wheres, words, expected):
     assert wheres("slow", "h1", *words.split())[0] == expected
 
 
-def test_words_of_slow_become_a_limit(capsys, monkeypatch):
+def test_words_of_slow_become_a_limit(call, monkeypatch):
     monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
     limits = ("--into", "100mbit", "--out-of", "1.5gbit", "--delay", "2ms")
-    with pytest.raises(SystemExit):
-        main(["lab", "slow", "h1", *limits, "--dry-run"])
-    out = capsys.readouterr().out
+    _, out, _ = call("lab", "slow", "h1", *limits, "--dry-run")
     assert "dev rl-lab-1 root handle 1: tbf rate 100000000bit" in out and out.count("delay 2000us") == 2
     assert "dev eth0 root handle 1: tbf rate 1500000000bit" in out
 

@@ -1,7 +1,5 @@
 """The order in which ranks launch the operations of several groups on their devices."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Reports of ranks in a launcher's log, in pieces of any size."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

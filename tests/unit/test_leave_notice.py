@@ -1,7 +1,5 @@
 """The hook by which a worker's Pod tells the host agents in it that it is to go."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +58,6 @@ def test_it_tells_the_outer_process_of_an_agent_and_waits_for_its_end(tmp_path: 
     script = NOTICE.replace("agents/host_[a]gent.py", f"{program.parent}/host_[a]gent.py")  # no other's agent
     agent = subprocess.Popen((sys.executable, str(program), str(log)), stdout=subprocess.PIPE)
     try:
-        assert agent.stdout is not None
         assert [agent.stdout.readline() for _ in range(2)] == [b"up\n"] * 2
         hook = subprocess.Popen(("/bin/sh", "-c", script), stderr=subprocess.PIPE)
         assert agent.wait(30) == 0

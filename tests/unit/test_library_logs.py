@@ -1,7 +1,5 @@
 """Logs of NCCL and UCX: whose variables count, and what is read of the files."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,14 +1,12 @@
 """Which mpi4py a rank accepts, and how an MPI proxy finds the library."""
 
-from __future__ import annotations
-
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.commands import finished
 
 from ringleader.agents.rank_identity import host_identity, host_key
 from ringleader.engine import loaded_mpi
@@ -46,14 +44,7 @@ def test_a_proxy_makes_links_before_it_imports_what_it_needs(tmp_path: Path) -> 
         "LD_LIBRARY_PATH": "/usr/lib/mine",
     }
     (tmp_path / host_key(host_identity())).mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN_ANEW],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = finished([sys.executable, "-c", BEGIN_ANEW], env=environ, check=True, timeout=60)
     path, modules = done.stdout.splitlines()
     links, rest = path.split(":")
     assert rest == "/usr/lib/mine" and Path(links).is_relative_to(tmp_path)

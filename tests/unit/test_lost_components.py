@@ -1,7 +1,5 @@
 """Of all that ends with a job: what was first, and in which words."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.launch.exit_reason import JobHosts, Loss, Lost, RootCause, outweighs, root_cause

@@ -1,7 +1,5 @@
 """Memory that an MPI proxy shares with its rank, and what lies there when the rank's has been let go."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Order in pages that processes share: what is announced is written first, and read last."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

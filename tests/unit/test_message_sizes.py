@@ -1,7 +1,5 @@
 """Sizes as nccl-tests' options give them."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

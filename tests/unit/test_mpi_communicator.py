@@ -1,7 +1,5 @@
 """Which call of mpi4py's a call becomes, also where ranks are numbered in another order than MPI's."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

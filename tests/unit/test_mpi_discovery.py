@@ -1,7 +1,5 @@
 """Which MPI is found, in trees of files as each lays them, with launchers that only say who they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

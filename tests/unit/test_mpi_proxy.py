@@ -1,7 +1,5 @@
 """What a proxy does when a generation breaks."""
 
-from __future__ import annotations
-
 import struct
 import types
 from typing import Any, ClassVar

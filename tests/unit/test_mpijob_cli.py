@@ -1,16 +1,13 @@
 """``ringleader render mpijob`` and ``ringleader operator crd``: exit codes, what stands on which stream."""
 
-from __future__ import annotations
-
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
-from ringleader.cli.main import main
 from ringleader.kubernetes.mpijob.crd import crd
 from ringleader.kubernetes.mpijob.yaml_text import documents
 
@@ -19,18 +16,9 @@ GOOD = (FILES / "tensorflow-benchmarks.yaml").read_text()
 OLD = (FILES / "tensorflow-benchmarks.old.yaml").read_text()
 
 
-@pytest.fixture
-def call(capsys, tmp_path, monkeypatch):
-    """Run the command line in an empty directory: (exit code, standard output, standard error)."""
+@pytest.fixture(autouse=True)
+def empty_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-    def run(*argv):
-        with pytest.raises(SystemExit) as caught:
-            main(list(argv))
-        out, err = capsys.readouterr()
-        return caught.value.code, out, err
-
-    return run
 
 
 def test_a_manifest_with_its_defaults(call, tmp_path):
@@ -129,9 +117,7 @@ def test_without_the_extra_it_is_said_what_to_install(argv, tmp_path):
         "import sys; sys.modules['yaml'] = None; from ringleader.cli.main import main; main(sys.argv[1:])"
     )
     (tmp_path / "job.yaml").write_text(GOOD)
-    done = subprocess.run(
-        [sys.executable, "-c", program, *argv], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    done = finished([sys.executable, "-c", program, *argv], cwd=tmp_path, timeout=60)
     assert done.returncode == 3
     assert done.stdout == ""
     assert done.stderr == (

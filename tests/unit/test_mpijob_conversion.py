@@ -1,7 +1,5 @@
 """Manifests of older versions: what they become (goldens), what changed, what is wrong with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -56,7 +54,6 @@ def test_the_job_of_2019():
     launcher, worker = job.spec.mpi_replica_specs.launcher, job.spec.mpi_replica_specs.worker
     before = document.value["spec"]["mpiReplicaSpecs"]
     assert launcher.template == before["Launcher"]["template"]
-    assert worker is not None
     assert worker.template == before["Worker"]["template"]
 
 

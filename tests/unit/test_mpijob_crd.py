@@ -1,7 +1,5 @@
 """The CRD: judged by schemas of Kubernetes, an OpenAPI validator and CEL, in agreement with ``read``."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

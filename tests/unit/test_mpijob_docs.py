@@ -1,7 +1,5 @@
 """Every field of the model has a description, of which docs/reference/mpijob.md is made."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.kubernetes.mpijob.field_schema import FieldFlag, descriptions, field_schemas

@@ -1,7 +1,5 @@
 """Manifests of v2beta1: defaults, every rule, every fault at once, each with its place."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -82,7 +80,6 @@ def test_defaults_are_the_reference_controller_s():
     launcher, worker = job.spec.mpi_replica_specs.launcher, job.spec.mpi_replica_specs.worker
     assert launcher.replicas == 1
     assert launcher.restart_policy is RestartPolicy.ON_FAILURE
-    assert worker is not None
     assert worker.restart_policy is RestartPolicy.NEVER
     assert launcher.template == TEMPLATE
     assert job.workers == 3

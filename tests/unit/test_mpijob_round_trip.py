@@ -1,7 +1,5 @@
 """Whatever job there can be: written and read, through JSON and through YAML, it is the same job."""
 
-from __future__ import annotations
-
 import json
 
 from hypothesis import HealthCheck, Phase, given, settings

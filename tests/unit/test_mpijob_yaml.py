@@ -1,7 +1,5 @@
 """YAML as kubectl reads it, with lines; what is not YAML, or an attack, is a fault."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.errors import RequestError

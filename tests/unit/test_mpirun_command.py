@@ -1,7 +1,5 @@
 """How each MPI is driven: argv, environments, hostfile, links; local or over ssh, by slot or by node."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Callable

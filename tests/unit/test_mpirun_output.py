@@ -1,7 +1,5 @@
 """What is taken from the text that mpirun prints."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.launch.exit_reason import cause_in

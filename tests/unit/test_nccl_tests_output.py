@@ -1,7 +1,5 @@
 """nccl-tests' output: written as it writes it, read in all of its versions, the same after a round trip."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which operations can be done: by name, in any order, with ranks that have joined, and after long waits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest import mock
 

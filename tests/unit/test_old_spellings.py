@@ -1,7 +1,5 @@
 """Options that got another name keep the old one, unseen: each is called once."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -10,8 +8,9 @@ from pathlib import Path
 import click
 import pytest
 from tests import fabric_hosts
+from tests.unit.conftest import Call
 
-from ringleader.cli.main import main, ringleader
+from ringleader.cli.main import ringleader
 from ringleader.cli.typed_command import Option, full_help
 from ringleader.dataclass_json import document
 
@@ -149,26 +148,20 @@ JSON = [
 
 @pytest.mark.parametrize("words", JSON, ids=lambda words: " ".join(words[:2]))
 def test_json_on_standard_output_and_in_a_file_are_the_same(
-    words: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "facts.json").write_text(json.dumps(document(fabric_hosts.facts("laptop"))))
     before, after = (words[: words.index("--")], words[words.index("--") :]) if "--" in words else (words, ())
     file = tmp_path / "result.json"
-    with pytest.raises(SystemExit):
-        main([*before, "--json", "--json-file", str(file), *after])
-    printed = json.loads(capsys.readouterr().out)
+    _, out, _ = call(*before, "--json", "--json-file", file, *after)
+    printed = json.loads(out)
     assert json.loads(file.read_text()) == printed
-    with pytest.raises(SystemExit):
-        main([*before, "--json-file", str(file), *after])
+    _, out, _ = call(*before, "--json-file", file, *after)
     assert json.loads(file.read_text()) == printed
-    assert "{" not in capsys.readouterr().out[:1]
-    with pytest.raises(SystemExit) as left:
-        main([*before, "--json-file", str(tmp_path / "no/file"), *after])
-    assert left.value.code == 2 and "--json-file" in capsys.readouterr().err
+    assert "{" not in out[:1]
+    code, _, err = call(*before, "--json-file", tmp_path / "no/file", *after)
+    assert code == 2 and "--json-file" in err
 
 
 def leaves(command: click.Command, words: str) -> list[tuple[str, click.Command]]:
@@ -203,19 +196,15 @@ def test_what_writes_over_things_is_called_replace_and_force() -> None:
     assert all(one.spellings == ["--replace"] and one.old == {"--force"} for one in found)
 
 
-def test_a_json_file_takes_the_place_of_what_was_in_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_json_file_takes_the_place_of_what_was_in_it(tmp_path: Path, call: Call) -> None:
     file, model = tmp_path / "out.json", ("--model", "vgg-16", "--rate", "154", "--batch", "64")
     file.write_text("x" * 100_000)
-    with pytest.raises(SystemExit) as left:
-        main(["predict", "--ranks", "0", *model, "--json-file", str(file)])
-    assert left.value.code == 2 and file.stat().st_size == 100_000  # there is nothing to write
+    assert call("predict", "--ranks", "0", *model, "--json-file", file)[0] == 2
+    assert file.stat().st_size == 100_000  # there is nothing to write
     for words in (("predict", *model, "--ranks", "8"), ("config",)):
         file.write_text("x" * 100_000)
-        with pytest.raises(SystemExit) as left:
-            main([*words, "--json-file", str(file)])
-        assert left.value.code in (None, 0), capsys.readouterr().err
+        code, _, err = call(*words, "--json-file", file)
+        assert code == 0, err
         assert isinstance(json.loads(file.read_text()), dict | list)
 
 
@@ -240,36 +229,28 @@ def test_an_old_spelling_works_in_files_and_variables(
     option: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "ringleader.toml").write_text(f'[{table}]\n{key} = "{value}"\n')
     variable = f"RINGLEADER_OPT_{table}_{key}".upper().replace(".", "_").replace("-", "_")
     for origin in (f"[{table}]", variable):
-        with pytest.raises(SystemExit):
-            main(["config", "--json"])
-        (found,) = json.loads(capsys.readouterr().out)
+        (found,) = json.loads(call("config", "--json")[1])
         assert (found["option"], origin in found["from"]) == (option, True)
         assert value in found["value"]
         monkeypatch.setenv(variable, value)
 
 
 def test_a_variable_of_an_old_spelling_takes_effect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     words = ("submit", "-n", "1", "--image", "i", "--dry-run", "--", "x")
     monkeypatch.setenv("RINGLEADER_OPT_SUBMIT_NAME", "older")
     for called in (words, ("k8s", *words)):
-        with pytest.raises(SystemExit):
-            main(list(called))
-        assert "name: older\n" in capsys.readouterr().out
+        assert "name: older\n" in call(*called)[1]
     monkeypatch.setenv("RINGLEADER_OPT_K8S_SUBMIT_JOB_NAME", "newer")
-    with pytest.raises(SystemExit):
-        main(["k8s", *words])
-    assert "name: newer\n" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        main(["k8s", "submit", "--job-name", "newest", *words[1:]])
-    assert "name: newest\n" in capsys.readouterr().out
+    assert "name: newer\n" in call("k8s", *words)[1]
+    assert "name: newest\n" in call("k8s", "submit", "--job-name", "newest", *words[1:])[1]

@@ -1,7 +1,5 @@
 """Doing what was decided: what a request says beyond the decision."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any
@@ -36,7 +34,6 @@ class Server:
 
     async def patch(self, resource: Any, name: str, patch: dict[str, Any], *more: Any) -> dict[str, Any]:
         self.patches.append(patch)
-        assert self.held is not None
         return {**self.held, "metadata": {**self.held["metadata"], **patch["metadata"]}}
 
 

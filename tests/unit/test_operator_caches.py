@@ -1,7 +1,5 @@
 """What is kept of objects between passes, and the patch that makes one status of another."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kube.fake.server import merge

@@ -1,7 +1,5 @@
 """What ranks send each other of an optimizer: its state without tensors, its steps, its handles."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 from types import SimpleNamespace

@@ -1,16 +1,14 @@
 """Defaults of options: files and variables, which of them counts, and what is wrong with them."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.conftest import Call
 
 from ringleader.cli import option_defaults
-from ringleader.cli.main import main
 from ringleader.cli.options.host_options import overridden
 from ringleader.plan.job import Family, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, place
@@ -42,58 +40,49 @@ def users(place: Path, text: str) -> Path:
     return file
 
 
-def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as left:
-        main(list(words))
-    captured = capsys.readouterr()
-    return int(str(left.value.code)), captured.out, captured.err
-
-
-def ranks(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def ranks(call: pytest.CaptureFixture[str], *words: str) -> str:
     """The first line of a dry run."""
-    code, out, err = call(capsys, "run", "--oversubscribe", "--dry-run", *words, "true")
+    code, out, err = call("run", "--oversubscribe", "--dry-run", *words, "true")
     assert code == 0, err
     return out.splitlines()[0]
 
 
 def test_command_line_over_variable_over_project_over_user(
-    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     users(surroundings, "[run]\nnp = 2\n")
-    assert "2 ranks" in ranks(capsys)
+    assert "2 ranks" in ranks(call)
     project(surroundings, "[run]\nnp = 3\n")
-    assert "3 ranks" in ranks(capsys)
+    assert "3 ranks" in ranks(call)
     monkeypatch.setenv("RINGLEADER_OPT_RUN_NP", "4")
-    assert "4 ranks" in ranks(capsys)
-    assert "5 ranks" in ranks(capsys, "-n", "5")
+    assert "4 ranks" in ranks(call)
+    assert "5 ranks" in ranks(call, "-n", "5")
 
 
 def test_the_nearest_project_file_counts_and_xdg_moves_the_users(
-    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project(surroundings, "[run]\nnp = 3\n")
     (surroundings / "project/below/ringleader.toml").write_text("[run]\nmap-by = 'node'\n")
     (surroundings / "xdg/ringleader").mkdir(parents=True)
     (surroundings / "xdg/ringleader/config.toml").write_text("[run]\nnp = 7\n")
-    assert "1 rank " in ranks(capsys)
+    assert "1 rank " in ranks(call)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(surroundings / "xdg"))
-    assert "7 ranks" in ranks(capsys)
+    assert "7 ranks" in ranks(call)
 
 
-def test_lists_and_flags(
-    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_and_flags(surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     project(surroundings, '[run]\nx = ["A=1", "B=two words"]\noversubscribe = true\nnp = 2\n')
-    code, out, err = call(capsys, "run", "--dry-run", "true")
+    code, out, err = call("run", "--dry-run", "true")
     assert code == 0, err
     assert "A=1" in out and "B='two words'" in out
     monkeypatch.setenv("RINGLEADER_OPT_RUN_X", "C=3 D=4")
-    code, out, _ = call(capsys, "run", "--dry-run", "true")
+    code, out, _ = call("run", "--dry-run", "true")
     assert "C=3" in out and "D=4" in out and "A=1" not in out
 
 
 def test_everything_wrong_is_told_at_once(
-    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = project(
         surroundings,
@@ -102,7 +91,7 @@ def test_everything_wrong_is_told_at_once(
     mine = users(surroundings, "np = 1\n")
     monkeypatch.setenv("RINGLEADER_OPT_RUN_NUMBER", "4")
     monkeypatch.setenv("RINGLEADER_OPT_FLY_NP", "4")
-    code, out, err = call(capsys, "run", "true")
+    code, out, err = call("run", "true")
     assert (code, out) == (2, "")
     told = [line for line in err.splitlines() if line.startswith("ringleader: ")]
     assert told == [
@@ -115,17 +104,17 @@ def test_everything_wrong_is_told_at_once(
         "ringleader: RINGLEADER_OPT_RUN_NUMBER: ringleader run has no option --number",
     ]
     assert "did you mean np?" in err and "did you mean run?" in err
-    code, _, err = call(capsys, "doctor")
+    code, _, err = call("doctor")
     assert code == 2 and "[doctor] timeout: -1" in err
-    code, out, _ = call(capsys, "run", "--help")
+    code, out, _ = call("run", "--help")
     assert code == 0 and "Usage: ringleader run" in out
 
 
-def test_a_file_that_is_no_toml(surroundings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_toml(surroundings: Path, call: Call) -> None:
     file = project(surroundings, "[run]\nnp = \n")
     mine = users(surroundings, "")
     mine.write_bytes(b"# \xff\n")
-    code, _, err = call(capsys, "doctor")
+    code, _, err = call("doctor")
     assert code == 2
     assert f"ringleader: {mine}: is not a text file (UTF-8)" in err
     assert f"ringleader: {file}:2: " in err
@@ -144,14 +133,14 @@ def test_a_strangers_file_above_our_directory_is_passed_over(
 
 
 def test_config_shows_what_is_in_force_and_from_where(
-    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, err = call(capsys, "config")
+    code, out, err = call("config")
     assert (code, out) == (0, "") and "no file and no variable" in err
     file = project(surroundings, '[image.build]\nbuilder = "podman"\n[run]\nnp = 3\nx = ["A=b c"]\n')
     mine = users(surroundings, "[run]\nnp = 2\nmap-by = 'node'\n")
     monkeypatch.setenv("RINGLEADER_OPT_LAB_UP_HOSTS", "3")
-    code, out, _ = call(capsys, "config", "--json")
+    code, out, _ = call("config", "--json")
     assert code == 0
     assert [tuple(one.values()) for one in json.loads(out)] == [
         ("run", "map-by", "node", f"{mine} [run]"),
@@ -160,10 +149,10 @@ def test_config_shows_what_is_in_force_and_from_where(
         ("lab up", "hosts", "3", "RINGLEADER_OPT_LAB_UP_HOSTS"),
         ("image build", "builder", "podman", f"{file} [image.build]"),
     ]
-    code, out, _ = call(capsys, "config")
+    code, out, _ = call("config")
     assert code == 0 and "'A=b c'" in out and "RINGLEADER_OPT_LAB_UP_HOSTS" in out
     project(surroundings, '[image.bild]\nbuilder = "podman"\n[image.build]\nbuilder = "kaniko"\n')
-    code, _, err = call(capsys, "config")
+    code, _, err = call("config")
     assert code == 2 and "did you mean build?" in err and "'kaniko' is unknown" in err
 
 
@@ -186,13 +175,11 @@ def test_who_says_where_makes_weaker_words_void(
     assert overridden(strength, {"on": on}) == void
 
 
-def test_a_job_goes_where_its_command_line_says(
-    surroundings: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_job_goes_where_its_command_line_says(surroundings: Path, call: Call) -> None:
     project(surroundings, '[run]\nhostfile = "no such file"\n')
-    assert "1 rank on 1 host" in ranks(capsys, "-H", "localhost:1")
-    assert "1 rank on 1 host" in ranks(capsys, "--on", "local")
-    code, _, err = call(capsys, "run", "true")
+    assert "1 rank on 1 host" in ranks(call, "-H", "localhost:1")
+    assert "1 rank on 1 host" in ranks(call, "--on", "local")
+    code, _, err = call("run", "true")
     assert code == 2 and "no such file" in err
 
 
@@ -235,27 +222,25 @@ def test_a_name_of_an_option_is_its_key(surroundings: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_of_another_owner_is_named_and_chooses_no_program(
-    surroundings: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_another_owner_is_named_and_chooses_no_program(surroundings: Path, call: Call) -> None:
     file = project(surroundings, "[run]\nnp = 2\npython = '/x/python'\nx = ['A=1', 'LD_PRELOAD=/x.so']\n")
     for path in (file, surroundings / "project/below"):
         os.chown(path, 65534, 65534)
-    code, _, err = call(capsys, "run", "--dry-run", "true")
+    code, _, err = call("run", "--dry-run", "true")
     assert code == 2 and f"{file} sets defaults and belongs to" in err and "uid 65534" in err
     assert err.count("chooses programs or libraries") == 2
     assert f"{file} [run] python" in err and f"{file} [run] x" in err and f"--config {file}" in err
     file.write_text("[run]\nnp = 2\nx = ['A=1']\n")
-    code, out, err = call(capsys, "run", "--oversubscribe", "--dry-run", "true")
+    code, out, err = call("run", "--oversubscribe", "--dry-run", "true")
     assert code == 0 and "2 ranks" in out and "uid 65534" in err, "a mounted project stays usable"
     file.write_text("[run]\nmpi = 'lam'\n")
-    code, _, err = call(capsys, "--config", str(file), "run", "--dry-run", "true")
+    code, _, err = call("--config", str(file), "run", "--dry-run", "true")
     assert code == 2 and "--mpi: 'lam' is unknown" in err and "uid" not in err, "it is trusted, and read"
 
 
-def test_a_file_of_our_own_is_not_named(surroundings: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_our_own_is_not_named(surroundings: Path, call: Call) -> None:
     project(surroundings, "[run]\nmpi = 'lam'\n")
-    code, _, err = call(capsys, "run", "--dry-run", "true")
+    code, _, err = call("run", "--dry-run", "true")
     assert code == 2 and "--mpi" in err and "belongs to" not in err
 
 
@@ -268,31 +253,27 @@ def test_a_file_of_our_own_is_not_named(surroundings: Path, capsys: pytest.Captu
         ("\0", "Invalid statement"),
     ],
 )
-def test_files_that_python_cannot_take(
-    text: str, what: str, surroundings: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_python_cannot_take(text: str, what: str, surroundings: Path, call: Call) -> None:
     file = project(surroundings, text)
-    code, _, err = call(capsys, "run", "--dry-run", "true")
+    code, _, err = call("run", "--dry-run", "true")
     assert code == 2 and what in err and str(file) in err
 
 
-def test_a_byte_order_mark_hides_no_first_line(
-    surroundings: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_byte_order_mark_hides_no_first_line(surroundings: Path, call: Call) -> None:
     project(surroundings, "\ufeff[run]\nnp = 3\n")
-    assert "3 ranks" in ranks(capsys)
+    assert "3 ranks" in ranks(call)
 
 
 @pytest.mark.parametrize("text", ['"10 600"', "[10, 600]", '["10", "600"]'])
 def test_an_option_of_two_values(
-    text: str, surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    text: str, surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project(surroundings, f"[run]\nblacklist-cooldown-range = {text}\nmin-np = 1\n")
-    ranks(capsys)
-    code, out, err = call(capsys, "config", "--json")
+    ranks(call)
+    code, out, err = call("config", "--json")
     assert code == 0 and '"600"' in out, err
     monkeypatch.setenv("RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE", "600 10")
-    code, _, err = call(capsys, "run", "--dry-run", "true")
+    code, _, err = call("run", "--dry-run", "true")
     assert code == 2 and "600 10 is not a range of seconds" in err
 
 
@@ -304,25 +285,25 @@ def test_an_option_of_two_values_with_others(
     text: str,
     said: str,
     surroundings: Path,
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE", text)
-    code, _, err = call(capsys, "run", "true")
+    code, _, err = call("run", "true")
     assert code == 2 and f"RINGLEADER_OPT_RUN_BLACKLIST_COOLDOWN_RANGE: {said}" in err
     assert "--blacklist" not in err, "each fault is reported once"
 
 
 def test_faults_of_files_variables_and_words_are_reported_together(
-    surroundings: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    surroundings: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = project(surroundings, '[run]\ngrace = "long"\n')
     monkeypatch.setenv("RINGLEADER_OPT_RUN_NP", "x")
-    code, _, err = call(capsys, "run", "--timeout", "y", "true")
+    code, _, err = call("run", "--timeout", "y", "true")
     assert code == 2
     assert [line.partition(": ")[2] for line in err.splitlines() if line.startswith("ringleader: ")] == [
         f"{file} [run] grace: 'long' is not a number of seconds",
         "RINGLEADER_OPT_RUN_NP: 'x' is not an integer",
         "--timeout: 'y' is not a number of seconds",
     ]
-    assert call(capsys, "run", "--bogus", "true")[2].count("[run] grace") == 1
+    assert call("run", "--bogus", "true")[2].count("[run] grace") == 1

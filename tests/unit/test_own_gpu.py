@@ -1,14 +1,12 @@
 """Which GPU a rank takes where its script chooses none, and what is said where PyTorch sees none."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from tests.commands import finished
 
 from ringleader.torch.cuda import own_gpu
 from ringleader.torch.cuda.own_gpu import choose_gpu, gpu_error_words, newest_operation
@@ -143,8 +141,6 @@ def test_the_words_are_shown_with_an_error_that_nobody_catches() -> None:
         "newest_operation(3, torch.device('cpu', 1), 'allreduce')\n"
         "raise torch.AcceleratorError('CUDA error: GPU is lost')\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
-    )
+    ended = finished([sys.executable, "-c", script], timeout=120)
     assert ended.returncode == 1
     assert "rank 3, GPU 1, after allreduce" in ended.stderr.splitlines()[-1], ended.stderr

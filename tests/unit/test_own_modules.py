@@ -1,7 +1,5 @@
 """Our own modules run without the working directory on ``sys.path``: what lies there is not ours."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``ringleader bench p2p``: what its words become, and its text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -11,7 +9,6 @@ from tests.option_words import options_from
 from ringleader.bench.program_commands import PROGRAMS, command, osu_command, runs_of
 from ringleader.cli.bench.p2p import PairOptions, make_request
 from ringleader.cli.bench.pair_text import as_text, verdicts
-from ringleader.cli.main import main
 from ringleader.cli.options.option_checks import Faults
 from ringleader.measurements.point_to_point import Place, PointToPointRun, Silence, Transfer
 from ringleader.plan.job import Host, Job, Placement
@@ -77,11 +74,9 @@ def test_what_cannot_be_is_told(hosts, np, words, faults):
 
 
 @pytest.mark.parametrize("words", [(), ("-e", "1K", "--json-file", "/nonexistent/x")])
-def test_a_dry_run_prints_rounds_sizes_and_the_job_and_writes_nothing(words, capsys, tmp_path):
-    with pytest.raises(SystemExit) as left:
-        main(["bench", "p2p", "--dry-run", "--oversubscribe", "-o", str(tmp_path / "runs"), *words])
-    out = capsys.readouterr().out
-    assert left.value.code == 0 and not (tmp_path / "runs").exists()
+def test_a_dry_run_prints_rounds_sizes_and_the_job_and_writes_nothing(words, call, tmp_path):
+    code, out, _ = call("bench", "p2p", "--dry-run", "--oversubscribe", "-o", tmp_path / "runs", *words)
+    assert code == 0 and not (tmp_path / "runs").exists()
     assert "round 1\tlocalhost#0 - localhost#1" in out and "sizes\t1 2 4" in out
     assert "mpirun" in out and "ringleader.bench.pair_program" in out
 
@@ -121,32 +116,27 @@ def test_commands_of_servers_and_clients():
     assert {"ib_read_lat", "ucx_perftest", "osu_bibw"} <= {*PROGRAMS}
 
 
-def test_a_file_of_another_program_is_read_and_kept(tmp_path, capsys):
+def test_a_file_of_another_program_is_read_and_kept(tmp_path, call):
     file = tmp_path / "osu.txt"
     file.write_text("# OSU MPI Bandwidth Test v7.5\n# Size      Bandwidth (MB/s)\n8   12.50\n")
     words = ["bench", "p2p", "--from-file", str(file), "-o", str(tmp_path / "runs")]
     for more, kept in ((["--dry-run"], 0), ([], 1), (["--name", "a"], 2)):
-        with pytest.raises(SystemExit) as left:
-            main([*words, *more, "--json"])
-        assert left.value.code == 0
-        said = capsys.readouterr()
-        run = json.loads(said.out)
-        assert run["program"] == "osu_bw" and run["transfers"][0]["rate"] == 12.5e6
+        code, out, err = call(*words, *more, "--json")
+        run = json.loads(out)
+        assert code == 0 and run["program"] == "osu_bw" and run["transfers"][0]["rate"] == 12.5e6
         assert len(list(tmp_path.glob("runs/*/run.json"))) == kept
-        assert ("kept in" in said.err) == bool(kept)
+        assert ("kept in" in err) == bool(kept)
     assert (tmp_path / "runs/a/run.json").exists()
 
 
 @pytest.mark.parametrize(
     ("text", "word"), [("nothing", "no output of perftest"), ("# OSU MPI Latency Test v5\n", "no header")]
 )
-def test_a_file_that_cannot_be_read_is_named(text, word, tmp_path, capsys):
+def test_a_file_that_cannot_be_read_is_named(text, word, tmp_path, call):
     file = tmp_path / "odd.txt"
     file.write_text(text)
-    with pytest.raises(SystemExit) as left:
-        main(["bench", "p2p", "--from-file", str(file)])
-    said = capsys.readouterr().err
-    assert left.value.code == 2 and str(file) in said and word in said
+    code, _, err = call("bench", "p2p", "--from-file", file)
+    assert code == 2 and str(file) in err and word in err
 
 
 # --- text -------------------------------------------------------------------------------------------------

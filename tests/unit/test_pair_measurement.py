@@ -1,12 +1,11 @@
 """Pairs of ranks: how their time is shared out, what is asked of the job, what becomes of the answers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from itertools import chain
 
 import pytest
+from tests.job_outcomes import outcome_of
 
 from ringleader.bench import run_file
 from ringleader.bench.pair_measurement import PairRequest, measure, plan_of
@@ -23,17 +22,17 @@ from ringleader.bench.pair_rounds import rank_rounds
 from ringleader.bench.pair_sweep import PairSweep
 from ringleader.dataclass_json import from_document
 from ringleader.errors import Fault, LaunchError, RefusedError, StoppedError
-from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import parts_of
-from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
+from ringleader.plan.job import Host, Job
 from ringleader.scaling import Context
 
 SIZES = (1, 1024, 1 << 20)
 
 
 def request(hosts=("h1", "h2", "h3"), *, ranks=None, **options):
-    job = Job(command=("ignored",), hosts=tuple(Host(name=name) for name in dict.fromkeys(hosts)), np=9)
+    job = Job(
+        command=("ignored",), hosts=tuple(Host(name=name, slots=9) for name in dict.fromkeys(hosts)), np=9
+    )
     fields = {"name": "x", "job": job, "sizes": SIZES, "window": 64, "both_ways": False, "seconds": 10.0}
     return PairRequest(**{**fields, "hosts": hosts, "ranks": ranks or tuple(range(len(hosts))), **options})
 
@@ -62,7 +61,9 @@ class Ranks:
                 self.pair(plan, turn, a, b, say)
         if self.raises is not None:
             raise self.raises
-        return outcome(job, self.code)
+        hosts = tuple(Host(name=host.name, slots=1) for host in job.hosts)
+        spread = dataclasses.replace(job, hosts=hosts, np=None)
+        return outcome_of(spread, self.code, whose="rank 2", reason="rank 2 ended with 7")
 
     def pair(self, plan, turn, a, b, say):
         say(a, "turn", turn + 1)
@@ -77,25 +78,6 @@ class Ranks:
             say(a, "size", told)
         if self.sizes:
             say(a, "left_out", {"target": b, "sizes": [one for one in plan.sizes if one not in self.sizes]})
-
-
-def outcome(job, code):
-    facts = tuple(
-        HostFacts(host=host, hostname=f"n-{host.name}", identity=host.name, is_local=False, cpus=(0,))
-        for host in job.hosts
-    )
-    place = {"local_rank": 0, "local_size": 1, "cross_rank": 0, "cross_size": 1, "cpus": (), "threads": 1}
-    ranks = tuple(RankPlace(rank=n, host_index=n, gpu=None, **place) for n in range(len(facts)))
-    return Outcome(
-        exit_code=code,
-        whose="rank 2",
-        reason="rank 2 ended with 7" if code else "",
-        first_failure=None,
-        ends=(),
-        plan=Plan(hosts=facts, ranks=ranks),
-        mpi=Mpi(family=Family.OPENMPI5, version="5.0.11", mpirun="/m", library="/l"),
-        seconds=1.0,
-    )
 
 
 def measured(launch, asked=None, kept=None):
@@ -268,7 +250,7 @@ def test_what_cannot_be_measured_is_refused_once_for_each_reason():
 
 def test_a_signal_is_no_failure_of_the_measurement():
     def stopped(job, *, environ, listener):
-        return dataclasses.replace(outcome(job, 130), whose="ringleader")
+        return outcome_of(dataclasses.replace(job, np=None), 130, whose="ringleader")
 
     with pytest.raises(StoppedError):
         measured(stopped)

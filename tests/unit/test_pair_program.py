@@ -1,7 +1,5 @@
 """What ranks keep of messages that were given up, and when all ranks are asked together."""
 
-from __future__ import annotations
-
 import json
 import weakref
 from types import ModuleType, SimpleNamespace

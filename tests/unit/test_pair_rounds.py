@@ -1,7 +1,5 @@
 """Rounds of pairs: a host has one partner at most in each, and nobody is left out."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

@@ -1,7 +1,5 @@
 """Arrays one behind the other: what begins when, what is waited for, in which order they are done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

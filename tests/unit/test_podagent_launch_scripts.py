@@ -1,7 +1,5 @@
 """The scripts in the user's container, run by real shells: agents in ssh's place, the check of a launch."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.commands import finished
 from tests.time_limits import patience
 
 from ringleader.errors import RefusedError
@@ -90,14 +89,7 @@ class Launcher:
     def run(
         self, script: str, *words: str, more: Mapping[str, str] | None = None, stdin: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(script, words),
-            env=self.environ(more),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        return finished(self.argv(script, words), env=self.environ(more), input=stdin, timeout=60)
 
     def said(self, program: str) -> list[str]:
         """Return the words that a stand-in got."""
@@ -305,11 +297,9 @@ def test_names_that_the_image_has_not_stay_unknown(launcher: Launcher) -> None:
     (launcher.root / "sh").mkdir()
     for name in ("sh", "cat"):
         (launcher.root / "sh" / name).symlink_to(shutil.which(name) or "")
-    done = subprocess.run(
+    done = finished(
         [str(launcher.tools / "launch"), "sh", "-c", "command -v mpirun; command -v prterun mpiexec"],
         env=launcher.environ(more),
-        capture_output=True,
-        text=True,
         timeout=60,
     )
     assert done.stdout == f"{launcher.tools}/check/mpirun/mpirun\n"

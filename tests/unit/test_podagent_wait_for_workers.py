@@ -1,7 +1,5 @@
 """How a launcher waits for its workers: rounds and deadlines on our own clock, questions on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

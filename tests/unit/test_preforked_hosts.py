@@ -1,7 +1,5 @@
 """The launcher's side of a host's warm Python: who may hold its connection, and who hears what went wrong."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

@@ -1,7 +1,5 @@
 """What a fork server imports ahead, from scripts as they are written."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

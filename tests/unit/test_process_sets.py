@@ -1,7 +1,5 @@
 """Words that stand for no process set, and the sets that there are by the name in Horovod's tests."""
 
-from __future__ import annotations
-
 import pytest
 
 import ringleader.torch as hvd

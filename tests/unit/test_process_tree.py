@@ -1,7 +1,5 @@
 """What a process that forks others closes in them, and which processes are below it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

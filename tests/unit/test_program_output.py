@@ -1,7 +1,5 @@
 """Any output of perftest, ucx_perftest or OSU, of several versions: which program it is of, what is in it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

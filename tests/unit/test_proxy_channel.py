@@ -1,7 +1,5 @@
 """A rank's channel to its MPI proxy: which memory a request is about, and where its result goes."""
 
-from __future__ import annotations
-
 import mmap
 import os
 from collections.abc import Iterator

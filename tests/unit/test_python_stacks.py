@@ -1,7 +1,5 @@
 """Stacks as faulthandler writes them: read, and grouped."""
 
-from __future__ import annotations
-
 import faulthandler
 import tempfile
 import threading

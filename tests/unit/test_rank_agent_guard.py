@@ -1,7 +1,5 @@
 """The agent's outer process where its inner one can do nothing any more, or nothing yet."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import signal

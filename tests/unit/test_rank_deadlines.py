@@ -1,7 +1,5 @@
 """When everything of a rank is killed: of several who order it to end, whose grace counts."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import time

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any
@@ -274,7 +272,6 @@ OPEN_MPI_NUMBERS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_W
 def jax_would_meet_at(uri: str) -> tuple[str, int]:
     """What JAX 0.10 reads from the variable of Open MPI: address and port."""
     found = re.search(r"tcp://(.+?)[,:]|tcp6://\[(.+?)[,\]]", uri)
-    assert found is not None
     return next(one for one in found.groups() if one), int(uri.split(".")[0]) // 4096 % 4096 + 61440
 
 

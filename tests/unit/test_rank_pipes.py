@@ -1,7 +1,5 @@
 """A rank's pipes as its agent has them: output goes as far as the launcher grants it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

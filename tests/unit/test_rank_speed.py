@@ -1,7 +1,5 @@
 """How fast a rank computes and copies: the numbers are those of the clock, and buffers fit the machine."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

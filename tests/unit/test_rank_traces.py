@@ -1,7 +1,5 @@
 """Traces that agents send: they are written while they arrive, and named when the job has ended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rates from lines and from progress reports."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -105,7 +103,6 @@ def test_no_text_breaks_the_parser(text: str) -> None:
 @given(st.floats(min_value=0.01, max_value=1e7), st.sampled_from(PREFIXES))
 def test_printed_rates_come_back(rate: float, prefix: str) -> None:
     line = parse_line(f"{prefix}total images/sec: {rate:.2f}")
-    assert line is not None
     assert line.rate == pytest.approx(rate, abs=0.006)
 
 
@@ -147,19 +144,16 @@ def test_rate_of_one_rank(lines: list[Line], ranks: int, expected: tuple[float, 
 
 def test_totals_of_all_ranks_are_not_added_up() -> None:
     sample = sample_from_lines({0: [total(40.0)], 1: [total(44.0)]}, 2)
-    assert sample is not None
     assert (sample.rate, sample.heard, sample.slowest_rate) == (42.0, 2, 20.0)
 
 
 def test_rows_are_per_worker_and_added_up() -> None:
     sample = sample_from_lines({0: [row(10.0)], 1: [row(14.0)]}, 2)
-    assert sample is not None
     assert sample.rate == 24.0
 
 
 def test_one_rank_may_speak_for_all() -> None:
     sample = sample_from_lines({0: [iteration(10.0)], 1: []}, 8)
-    assert sample is not None
     assert (sample.rate, sample.heard, sample.source) == (80.0, 1, "iterations")
     assert sample_from_lines({0: [], 1: []}, 2) is None
 
@@ -182,7 +176,6 @@ def test_constant_rates_add_up(each: list[float], warmup: float, zero: float) ->
     window = common_window(series, len(each), warmup)
     assert window is not None
     sample = sample_from_progress(series, window)
-    assert sample is not None
     assert sample.rate == pytest.approx(sum(each), rel=1e-5)
     assert sample.step_seconds == pytest.approx(10 / min(each), rel=1e-5)
     assert sample.heard == len(each)
@@ -197,7 +190,6 @@ def test_warm_up_is_left_out() -> None:
     window = common_window(series, 1, 0.2)
     assert window == Window(start=1 + 0.2 * 9, end=10)
     sample = sample_from_progress(series, common_window(series, 1, 1 / 9))  # type: ignore[arg-type]
-    assert sample is not None
     assert sample.rate == pytest.approx(100)
 
 
@@ -210,7 +202,6 @@ def test_time_when_not_all_train_does_not_count() -> None:
     window = common_window(series, 2, 0.0)
     assert window is not None
     sample = sample_from_progress(series, window)
-    assert sample is not None
     assert sample.rate == pytest.approx(150, rel=1e-6)
 
 
@@ -233,7 +224,6 @@ def test_ranks_that_trained_apart_are_added_and_marked() -> None:
     assert common_window(series, 2, 0.2) is None
     assert not shares_enough(series, None, 0.2)
     sample = sample_apart(series, 2, 0.2)
-    assert sample is not None
     assert sample.rate == pytest.approx(150)
     assert (sample.together, sample.heard, sample.slowest_rate) == (False, 2, pytest.approx(50))
     assert sample.step_seconds == pytest.approx(0.2)

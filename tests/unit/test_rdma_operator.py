@@ -1,7 +1,5 @@
 """RDMA profiles asked for by annotations: what the operator makes of a job's Pods."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,8 +49,7 @@ def worker_of(job: MPIJob) -> dict[str, Any]:
 
 
 def first_of(pod: Mapping[str, Any]) -> dict[str, Any]:
-    container: dict[str, Any] = pod["spec"]["containers"][0]
-    return container
+    return pod["spec"]["containers"][0]
 
 
 ASKED: dict[str, dict[str, str]] = {

@@ -1,7 +1,5 @@
 """Each RDMA profile as a whole manifest: golden files, judged by Kubernetes' own schemas and by our CRD."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

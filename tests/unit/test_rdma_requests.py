@@ -1,7 +1,5 @@
 """Requests for NICs that cannot be met, and what no request may do: every fault at once, nothing printed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable
@@ -210,7 +208,6 @@ def test_a_launcher_without_ranks_never_has_a_nic(
     rest = {**launcher, "spec": {**launcher["spec"], "containers": [container]}}
     assert not OF_NICS.search(repr(rest))
     assert "affinity" not in launcher["spec"] and "topologySpreadConstraints" not in launcher["spec"]
-    assert specs.worker is not None
     assert profile == "none" or OF_NICS.search(repr(specs.worker.template))
     assert profile == "none" or OF_NICS.search(repr(single_pod(request)))
 

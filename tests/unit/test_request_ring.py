@@ -1,7 +1,5 @@
 """The memory between a rank and its MPI proxy: requests and completions go through it unchanged."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import resource

@@ -1,7 +1,5 @@
 """When all ranks of a job start again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The file of ``--json-file``, and exit codes of commands that a signal ends."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is pending together: the same plan for the same works, and no other."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

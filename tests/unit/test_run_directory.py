@@ -1,7 +1,5 @@
 """The directory of a run: kept with what is in it, gone where nothing was measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A host that would run other code than the job's ranks is told from one that runs the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.launch.elastic.elastic_hosts import other_packages, other_script

@@ -1,7 +1,5 @@
 """The command line of ``ringleader scale --on kubernetes``: one job for each size, every fault at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -61,7 +59,6 @@ def test_options_of_another_place(words: tuple[str, ...], said: str) -> None:
 def test_ranks_are_on_the_nodes_of_their_workers() -> None:
     job = Job(command=("a",), np=6, hosts=tuple(Host(name=f"worker-{n}", slots=2) for n in range(3)))
     plan = plan_of(["n1", "n2", "n1"], job, {0: 4, 2: 8, 4: "odd"})
-    assert plan is not None
     assert [(facts.host.name, facts.host.slots, len(facts.cpus)) for facts in plan.hosts] == [
         ("n1", 4, 4),
         ("n2", 2, 8),

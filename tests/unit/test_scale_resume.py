@@ -1,7 +1,5 @@
 """Going on with a stored run: what is read from it, what may be added, what is refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -306,6 +304,34 @@ def test_a_run_goes_on_in_the_next_allocation(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[7-8]")
     found = session("--resume", "runs/r")
     assert [host.name for host in found.asked.job.hosts] == ["n7", "n8"]
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")  # queued again, with the words of its first run
+    assert session("--name", "r", "--repeats", "2", "python", "train.py").asked == found.asked
+    monkeypatch.delenv("SLURM_RESTART_COUNT")
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(RequestError, match="needs 2 hosts"):
         session("--resume", "runs/r")
+
+
+def test_jobs_of_more_and_more_nodes_add_their_sizes_to_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``--job-per-size``: the same words in each allocation."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "2")
+    words = ("--on", "slurm", "--job-per-size", "--name", "r", "--grid", "1x2,2x2,4x2", "--repeats", "2")
+    words += ("--no-uncoupled", "--budget", "1e9", "python", "train.py")
+    made = []
+    for nodes, tasks in (("n1", "2"), ("n[3-4]", "2(x2)"), ("n[5-8]", "2(x4)")):
+        monkeypatch.setenv("SLURM_JOB_NODELIST", nodes)
+        monkeypatch.setenv("SLURM_TASKS_PER_NODE", tasks)
+        found = session(*words)
+        assert [str(size) for size in found.asked.sizes] == ["1x1", "1x2", "2x2", "4x2"]
+        made.append([str(one.size) for one in found.asked.here(runs_left(found.asked.run))])
+        run = measured(Scripted(), found.asked)
+        run_file.write(run, tmp_path / "runs" / "r")
+    assert made == [["1x1", "1x2", "1x2", "1x1"], ["2x2", "2x2"], ["4x2", "4x2"]]
+    assert [[sample.sitting for sample in point.samples] for point in run.points] == [[0, 0]] * 2 + [
+        [1, 1],
+        [2, 2],
+    ]
+    assert runs_left(run) == ()

@@ -1,7 +1,5 @@
 """Sizes of a scaling run: their hosts, what their words become, and batches that they cannot share."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.bench.scale.sizes import (

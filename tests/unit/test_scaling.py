@@ -1,7 +1,5 @@
 """Speed-up, efficiency, and what is said about them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -80,7 +78,6 @@ def test_the_parts_of_the_loss_add_up(one: float, sharing: float, coupling: floa
     rate = 8 * one * sharing
     point = eight(taken(rate * coupling), taken(rate))
     result = scalings(run_of(Point(hosts=1, slots=1, samples=taken(one)), point))[1]
-    assert result.losses is not None
     assert result.losses.coupling.median + result.losses.sharing.median == pytest.approx(
         result.losses.total.median
     )

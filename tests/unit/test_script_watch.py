@@ -1,7 +1,5 @@
 """What a rank's Python reports of a script that reports nothing: steps, collectives, waiting."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json
@@ -18,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.commands import finished
 
 from ringleader.agents import process_tree, script_watch
 from ringleader.agents.script_watch import (
@@ -137,15 +136,7 @@ def rank(tmp_path, script, python=sys.executable):
     command = [python, "-c", script]
     with open(read, "rb") as reports:
         try:
-            done = subprocess.run(
-                command,
-                env=environ,
-                pass_fds=[write],
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-            )
+            done = finished(command, env=environ, pass_fds=[write], timeout=60)
         finally:
             os.close(write)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
@@ -263,9 +254,7 @@ def test_stacks_need_no_file_in_memory_and_sigquit_writes_them_on_standard_error
     """Pythons built for a glibc before 2.27 have no ``os.memfd_create``."""
     script = STACKS.format(gone="__dict__.pop('memfd_create', None)", startup=f"{STARTUP}/sitecustomize.py")
     environ = {"RINGLEADER_STATUS_FILE": f"{tmp_path if has_directory else '/nowhere'}/status"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = finished([sys.executable, "-c", script], env=environ, timeout=60)
     assert done.returncode == 0 and "alive" in done.stdout, done.stderr
     before, _, after = done.stderr.partition("asked\n")
     assert before == "" and "(most recent call first)" in after

@@ -1,7 +1,5 @@
 """Signals to a session: which end the job, and when a second one ends what is left at once."""
 
-from __future__ import annotations
-
 import signal
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Whose stacks and records a session shows."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """How parts are cut: every owned element of a parameter is in one shard, and in one only."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Messages that travel with their lengths: short ones in one call, long ones in a second, or in pieces."""
 
-from __future__ import annotations
-
 from typing import Any
 from unittest import mock
 

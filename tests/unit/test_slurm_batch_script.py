@@ -159,6 +159,30 @@ def test_a_job_gets_the_sigterm_that_only_the_script_gets(tmp_path: Path) -> Non
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("whose", "seconds", "said"),
+    [
+        ("host n2", "150 sec", b"ringleader: waiting until Slurm, too, notices the lost node"),
+        ("host n2", "0 sec", b"ringleader: waiting until Slurm, too, notices the lost node"),
+        ("rank 1", "150 sec", b""),
+    ],
+)
+def test_a_job_that_lost_a_node_waits_until_slurm_ends_it(
+    tmp_path: Path, whose: str, seconds: str, said: bytes
+) -> None:
+    """Slurm queues a job again only while its script runs; where Slurm misses no node, the job ends."""
+    end = f'{{\n  "exit_code": 3,\n  "whose": "{whose}"\n}}'
+    program = f"""printf '{end}' > "$RINGLEADER_OPT_RUN_JSON_FILE"; exit 3"""
+    slurm = "scontrol() { echo 'SlurmdTimeout           = " + seconds + "'; }\n"
+    slurm += 'sleep() { [ "$1" = 60 ] || { kill -TERM $$; exec sleep "$1"; }; }\n'
+    text = slurm + script(BatchOptions(requeue=True), "bash", "-c", program)
+    done = run_by_bash(text, tmp_path, PATH="/usr/bin:/bin", SLURM_JOB_ID="7", TMPDIR=str(tmp_path))
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith(said) and bool(done.stderr) == bool(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_a_job_that_ends_by_itself_is_not_queued_again(tmp_path: Path, code: int) -> None:
     text = script(BatchOptions(requeue=True), "bash", "-c", f"exit {code}")
@@ -311,6 +335,23 @@ def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("outside")
+def test_each_number_of_nodes_is_a_job_that_begins_after_the_one_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = "scale --on slurm --nodes 4 --ntasks-per-node 2 --job-per-size --name x --dry-run -- python a.py"
+    assert called(*words.split()) == 0
+    scripts = capsys.readouterr().out.split("#!/bin/bash\n")[1:]
+    asked = [[line for line in one.splitlines() if "--nodes" in line or "--dep" in line] for one in scripts]
+    assert asked == [
+        ["#SBATCH --nodes=1"],
+        ["#SBATCH --nodes=2", "#SBATCH --dependency=afterok:JOB1"],
+        ["#SBATCH --nodes=4", "#SBATCH --dependency=afterok:JOB2"],
+    ]
+    inner = "scale --on slurm --job-per-size --name=x --grid=1x1,1x2,2x2,4x2 -- python a.py\n"
+    assert all(one.endswith(inner) for one in scripts)
+
+
+@pytest.mark.usefixtures("outside")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -334,6 +375,11 @@ def test_all_sizes_of_scale_are_one_job(capsys: pytest.CaptureFixture[str]) -> N
         ("run --on slurm", "COMMAND: nothing to run"),
         ("scale --on slurm -- python a.py", "--nodes: is needed: sizes are made of nodes"),
         ("scale --on slurm --nodes 2 --grid 4x1 -- python a.py", "--grid: 4x1 needs 4 hosts"),
+        ("scale --job-per-size -- python a.py", "--job-per-size: is for jobs in Slurm"),
+        (
+            "scale --on slurm --nodes 2 --job-per-size --resume --name x -- python a.py",
+            "--job-per-size and --resume: contradict each other",
+        ),
         ("scale --on slurm --nodes 2 --lab -- python a.py", "--lab: cannot be used with --on slurm"),
         ("slurm logs x", "JOB: 'x' is not the number of a job"),
         ("slurm cancel 1 1;2", "JOB: '1;2' is not the number of a job"),

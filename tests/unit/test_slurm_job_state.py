@@ -1,14 +1,12 @@
 """What Slurm prints of jobs, read and put in plain words."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 
 import pytest
 
 from ringleader.errors import RefusedError
-from ringleader.slurm.controller import Slurm, refusal
+from ringleader.slurm.controller import Slurm, refusal, wrong_option
 from ringleader.slurm.job_state import (
     SACCT_FIELDS,
     SEPARATOR,
@@ -77,7 +75,6 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
 )
 def test_ends(state: str, code: str, end: int, whose: str) -> None:
     found = end_of(one(State=state, exit_code=code))
-    assert found is not None
     assert (found.exit_code, found.whose) == (end, whose)
     assert bool(found.reason) == (whose == "Slurm")
 
@@ -161,6 +158,33 @@ squeue: fatal: Unable to process configuration file
 def test_what_is_down_is_named(err: str, what: str) -> None:
     """Texts as 22.05.8 prints them."""
     assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")
+
+
+@pytest.mark.parametrize(
+    ("err", "where"),
+    [
+        ("Invalid partition name specified", "--partition"),
+        ("Invalid account or account/partition combination specified", "--account"),
+        (
+            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+            "--account",
+        ),
+        ("Invalid qos specification", "--sbatch-arg=--qos"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
+        ("More processors requested than permitted", "--nodes, -n"),
+        ("Node count specification invalid", "--nodes, -n"),
+        ("Invalid generic resource (gres) specification", "--gpus"),
+        ("Requested node configuration is not available", "--nodes, -n, --gpus"),
+        ("Invalid feature specification", "--sbatch-arg"),
+        ("Invalid node name specified", "--sbatch-arg"),
+        ("Requested reservation is invalid", "--sbatch-arg"),
+        ("Protocol authentication error", ""),
+        ("Unable to contact slurm controller (connect failure)", ""),
+    ],
+)
+def test_the_option_that_is_refused_is_named(err: str, where: str) -> None:
+    """Texts as 22.05.8 prints them; `tests/slurm/test_accounting.py` has the real one print them."""
+    assert wrong_option(f"sbatch: error: Batch job submission failed: {err}")[0] == where
 
 
 @pytest.mark.process

@@ -1,10 +1,8 @@
-from __future__ import annotations
-
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 from ringleader.plan.job import Host, Ssh
 from ringleader.render.hostfile import quoted, ssh_config_text
@@ -31,9 +29,7 @@ def settings(config: str, host: str, tmp_path: Path) -> dict[str, list[str]]:
     path = tmp_path / "config"
     path.write_text(config)
     path.chmod(0o600)
-    done = subprocess.run(
-        [ssh, "-F", str(path), "-G", host], capture_output=True, text=True, timeout=20, check=True
-    )
+    done = finished([ssh, "-F", str(path), "-G", host], timeout=20, check=True)
     found: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         name, _, value = line.partition(" ")

@@ -1,12 +1,11 @@
 """Keys as OpenSSH's own programs see them."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 from tests.mpijobs import mpijob
 
 from ringleader.errors import RequestError
@@ -61,9 +60,7 @@ def test_known_hosts_hold_the_workers_on_any_port(
     made = generate("ed25519", WORKERS)
     path = tmp_path / "known_hosts"
     path.write_bytes(made["ssh-known-hosts"])
-    done = subprocess.run(
-        [ssh_keygen, "-F", name, "-f", str(path)], capture_output=True, text=True, timeout=30
-    )
+    done = finished([ssh_keygen, "-F", name, "-f", str(path)], timeout=30)
     assert (done.returncode == 0) == is_known
     if is_known:
         assert made["ssh-hostkey-public"].decode().split()[1] in done.stdout

@@ -1,12 +1,11 @@
 """What may not be loaded where a user waits for a first line; counted in modules, as seconds vary."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.commands import finished
 
 import ringleader
 
@@ -19,9 +18,7 @@ def loaded(code: str) -> set[str]:
     """Names of all modules that a fresh interpreter has loaded after some code."""
     last = "sys.stdout.write('\\n@' + ' '.join(sys.modules))"
     program = f"import sys\ntry:\n {code}\nexcept SystemExit:\n pass\n{last}"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = finished([sys.executable, "-c", program], timeout=60, check=True)
     return {
         name.partition(".")[0] if heavy_root(name) else name for name in done.stdout.split("@")[-1].split()
     }

@@ -1,15 +1,15 @@
 """The launcher's standard input, when rank 0 ends at the moment at which there is something to read."""
 
-from __future__ import annotations
-
 import os
 import selectors
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from ringleader.agents import protocol
 from ringleader.launch.supervision.ranks import StdinForwarding
 
 
@@ -73,3 +73,20 @@ def test_in_the_background_of_our_controlling_terminal_nothing_is_read() -> None
     finally:
         for fd in master_terminal:
             os.close(fd)
+
+
+@pytest.mark.parametrize("text", [b"for rank 0", b""], ids=["a file", "an empty one"])
+def test_a_file_is_read_without_a_wait_for_it(tmp_path: Path, text: bytes) -> None:
+    """epoll refuses it: there would always be something to read."""
+    (tmp_path / "input").write_bytes(text)
+    selector, server = selectors.DefaultSelector(), mock.Mock()
+    with (tmp_path / "input").open("rb") as file:
+        stdin = StdinForwarding(selector, server, file.fileno())
+        stdin.asked(mock.Mock())
+        if text:
+            stdin.asked(mock.Mock())
+        stdin.asked(mock.Mock())
+        assert not selector.get_map()
+    sent = [call.args[1] for call in server.send.call_args_list]
+    assert sent[:-1] == ([protocol.frame(protocol.STDIN, text)] if text else [])
+    assert sent[-1] == protocol.message(do="end_of_input"), "once"

@@ -1,7 +1,5 @@
 """Standard output and error that cannot be written: one message, a documented code, never a traceback."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

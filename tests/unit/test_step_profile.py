@@ -1,18 +1,16 @@
 """Which steps a rank records, and what it reports of that. No PyTorch: a record of calls stands in for it."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.commands import finished
 
 from ringleader.agents import script_watch, step_profile
 from ringleader.agents.step_profile import Recorder
@@ -207,9 +205,7 @@ with torch.autograd.profiler.emit_itt():
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_a_script_with_a_scheduled_profiler_records_its_own_steps(tmp_path: Path) -> None:
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
-    ended = subprocess.run(
-        [sys.executable, "-c", REAL], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    ended = finished([sys.executable, "-c", REAL], cwd=tmp_path, env=environment)
     assert ended.returncode == 0, ended.stderr
     assert "3 recorded" in ended.stdout
     assert "'state': 'recorded', 'first': 3, 'last': 5, 'why': 'the script started its own" in ended.stdout

@@ -1,7 +1,5 @@
 """Ranks that the others wait for: reports of ranks in, names out."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -52,6 +50,11 @@ def test_a_rank_that_computes_longer_is_named_once_after_three_windows(kind, ran
     )
 
 
+def own(seconds, waiting):
+    """What a rank that makes a step a second reports of itself."""
+    return {"kind": "own", "steps": seconds, "step_seconds": seconds, "waiting_seconds": waiting}
+
+
 def test_a_rank_that_was_slow_for_a_while_is_not_named():
     job = Job({0: 0.1, 1: 0.1, 2: 0.1})
     for _ in range(5):
@@ -75,13 +78,7 @@ def test_what_nobody_notices_is_not_named():
     named = []
     for second in range(1, 100):
         for rank, mine in ((0, 0.001), (1, 0.002)):
-            report = {
-                "kind": "own",
-                "steps": second,
-                "step_seconds": second,
-                "waiting_seconds": second * (1 - mine),
-            }
-            named += found.add(rank, report, float(second), 2)
+            named += found.add(rank, own(second, second * (1 - mine)), float(second), 2)
     assert named == []
 
 
@@ -100,13 +97,7 @@ def test_a_window_waits_for_every_rank():
     found = Stragglers(window=10.0, windows=1)
     for second in range(1, 100):
         for rank in (0, 1):
-            report = {
-                "kind": "own",
-                "steps": second,
-                "step_seconds": second,
-                "waiting_seconds": rank * second / 2,
-            }
-            assert found.add(rank, report, float(second), 3) == []
+            assert found.add(rank, own(second, rank * second / 2), float(second), 3) == []
 
 
 def test_a_rank_that_another_process_took_over_counts_from_there():

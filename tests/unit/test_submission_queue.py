@@ -1,7 +1,5 @@
 """The queue of one rank's operations: who waits, names that are pending, and its end."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Temporary directories of commands, made and removed side by side."""
 
-from __future__ import annotations
-
 import multiprocessing
 import tempfile
 from pathlib import Path

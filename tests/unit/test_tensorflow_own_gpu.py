@@ -1,7 +1,5 @@
 """Which GPU TensorFlow takes where a script chooses none: it takes the memory of every GPU that it sees."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SIGHUP to an elastic job: it ends where its terminal has closed, or its hosts do not change."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """A line of progress: overwritten on a terminal, now and then in a log."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

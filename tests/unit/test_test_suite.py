@@ -1,7 +1,5 @@
 """What `make test` itself relies on: stages and their summary, and deadlines that grow with the load."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

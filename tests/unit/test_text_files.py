@@ -1,7 +1,5 @@
 """Files that a user names: pipes without another end, devices without an end, directories."""
 
-from __future__ import annotations
-
 import os
 import threading
 

@@ -1,7 +1,5 @@
 """The timeline: phases are nested, the file reads as a trace at every moment."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict
@@ -71,8 +69,7 @@ def spans_of(events: list[dict[str, Any]]) -> dict[int, list[tuple[str, float, f
 def read(path: Path) -> list[dict[str, Any]]:
     """Read a trace that may still be written: the closing bracket is optional."""
     text = path.read_text()
-    events: list[dict[str, Any]] = json.loads(text if text.endswith("\n]\n") else text + "]")
-    return events
+    return json.loads(text if text.endswith("\n]\n") else text + "]")
 
 
 class Engine:
@@ -137,7 +134,6 @@ def test_what_is_going_on_is_in_the_file_and_the_cut_off_file_reads(tmp_path: Pa
     path = tmp_path / "t.json"
     made, engine = timelines(path)
     made.begin()
-    assert engine.observer is not None
     engine.observer.note(Stage.SUBMITTED, work("late"))
     for _ in range(200):
         if "NEGOTIATE_ALLREDUCE" in path.read_text():

@@ -1,13 +1,11 @@
 """Where steps went: traces made by hand, whose split is known exactly. Times in them are milliseconds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from ringleader.report.trace_events import clipped, common, merged, total, trace_of, without
-from ringleader.report.trace_split import PARTS, Split, split
+from ringleader.measurements.trace_events import clipped, common, merged, total, trace_of, without
+from ringleader.measurements.trace_split import PARTS, Split, split
 
 MAIN, GPU = (100, 100), (0, 7)
 
@@ -193,6 +191,28 @@ def test_steps_of_a_gpu_are_those_of_its_kernels(says: bool) -> None:
     assert found.steps == ((2,) if says else ())
     assert [parts_of(found, place)["seconds"] for place in (0, 1)] == ([90, 90] if says else [890, 790])
     assert parts_of(split_of(rank(0, 1, 2)), 0)["seconds"] == (190 if says else 890)
+
+
+@pytest.mark.parametrize("says", [True, False], ids=["marked steps", "none, as before PyTorch 2.1"])
+def test_what_a_gpu_still_does_of_earlier_steps_does_not_count(says: bool) -> None:
+    """As in HTA's public trace `negative_queue_length_values_check`: its GPU is 160 ms behind its CPU."""
+
+    def launched(number: int, at: float, begin: float, end: float, stream: int = 7) -> list[Any]:
+        call = event("cuda_runtime", "cudaLaunchKernel", at, at + 1)
+        kernel = event("kernel", "gemm", begin, end, GPU)
+        about = {"correlation": number, "stream": stream}
+        return [call | {"args": about}, kernel | {"args": about}]
+
+    ahead = launched(1, 10, 12, 14, stream=20)
+    behind = [event("kernel", "gemm", 5, 55, GPU) | {"args": {"correlation": 99, "stream": 7}}]
+    steps = [launched(2, 20, 60, 100), launched(3, 60, 110, 140), launched(4, 120, 150, 190)]
+    mark = event("gpu_user_annotation", "ProfilerStep#7", 12, 140, GPU)
+    after = event("gpu_user_annotation", "ProfilerStep#8", 150, 190, GPU)
+    marks = [mark, after] if says else []
+    found = split_of(document(0, step(7, 0, 100), step(8, 100, 130), ahead, behind, *steps, marks, world=1))
+    assert found.steps == (7, 8)
+    assert parts_of(found, 0)["seconds"] == 190 - 55
+    assert parts_of(found, 0)["compute"] == 40 + 30 + 40
 
 
 def test_the_time_of_gpus_is_divided_by_kernels() -> None:

@@ -1,7 +1,5 @@
 """What the engine counts of the bytes that it hands over."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

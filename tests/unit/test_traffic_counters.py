@@ -1,7 +1,5 @@
 """Counters of interfaces and RDMA ports, read below our own root."""
 
-from __future__ import annotations
-
 import os
 import struct
 from pathlib import Path

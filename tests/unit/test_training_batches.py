@@ -1,7 +1,5 @@
 """What a rank trains on: files read, files that are broken, batches by the number of the step."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

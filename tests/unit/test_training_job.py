@@ -1,7 +1,5 @@
 """The job of ``ringleader bench train`` with scripted ranks: what becomes of answers, failures and faults."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 import pytest

@@ -1,7 +1,5 @@
 """The reporter of a training script."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -10,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tests.commands import finished
 
 from ringleader.agents import training_progress
 from ringleader.agents.training_progress import INTERVAL, Reporter, cpu_model, report_fd
@@ -132,9 +131,7 @@ def test_a_script_reports_and_its_forked_children_do_not() -> None:
 @pytest.mark.process
 def test_without_a_launcher_nothing_happens() -> None:
     environ = {name: value for name, value in os.environ.items() if name != "RINGLEADER_REPORT_FD"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environ, capture_output=True, text=True, timeout=60
-    )
+    done = finished([sys.executable, "-c", SCRIPT], env=environ, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

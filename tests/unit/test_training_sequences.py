@@ -1,7 +1,5 @@
 """Sequences of what scripts do with an optimizer: how they are drawn, shrunk and judged, without ranks."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """What agents and ranks told, put together host by host."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -75,7 +73,6 @@ def test_hardware_is_shared_with_others() -> None:
 )
 def test_a_report_that_makes_no_sense_counts_nothing(report: dict[str, Any]) -> None:
     found = engine_traffic([[report]], {})
-    assert found is not None
     assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
 
 
@@ -115,7 +112,6 @@ def test_what_variables_make_an_mpi_use(mpi: Mpi, variables: dict[str, str], kno
 def test_peers_are_hosts() -> None:
     told = {"kind": "traffic", "peers": {"2": [1, 10], "3": [2, 20], "9": [5, 5]}}
     found = engine_traffic([[told], [told]], {0: "h1", 1: "h1", 2: "h2", 3: "h2"})
-    assert found is not None
     assert found.peers == {"h2": Exchanged(sent=6, received=60)}
 
 

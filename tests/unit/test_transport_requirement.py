@@ -1,7 +1,5 @@
 """``--require`` against the plan of a job and against its end."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings of transports of a job: hosts' answers become variables of their ranks, and lines for people."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What ssh says, explained; hosts compared with ours; cores granted. All from tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 

@@ -1,14 +1,12 @@
 """How many processors a process may keep busy: files of real systems, several containers, a real group."""
 
-from __future__ import annotations
-
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from tests.commands import finished
 from tests.control_groups import control_group
 
 from ringleader.agents import usable_cores
@@ -159,9 +157,7 @@ def test_what_the_kernel_grants_a_real_group() -> None:
             "from ringleader.agents import usable_cores as p\n"
             "print(p.cpu_limit(), p.usable_cpus(), [limit.group for limit in p.cpu_limits()])"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
-        )
+        done = finished([sys.executable, "-c", program], timeout=60, check=True)
         limit, usable, groups = done.stdout.split(maxsplit=2)
         assert (float(limit), int(usable)) == (1.5, 1)
         assert group.stat().st_ino in map(int, groups.strip().strip("[]").split(", "))

@@ -1,7 +1,5 @@
 """`value_class.dataclass` makes what the standard library's would make."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import pickle

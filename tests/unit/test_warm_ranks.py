@@ -1,7 +1,5 @@
 """What a script sees and leaves in a rank that was forked, against what `python script` does."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

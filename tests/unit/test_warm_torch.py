@@ -1,7 +1,5 @@
 """Ranks that are forked from a Python that has imported PyTorch: they train, soon, each by itself."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

@@ -1,7 +1,5 @@
 """The work queue: a key at a time, once however often it is added, pauses only after its own errors."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

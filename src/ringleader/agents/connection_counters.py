@@ -1,11 +1,12 @@
-"""Bytes that TCP connections of this user have moved in this network namespace, as the kernel counted them.
+"""Bytes that TCP connections of a job's processes have moved on this host, as the kernel counted them.
 
 One agent of a host follows them from before its rank starts to after its end, for programs that do not
 report what they exchange; ``traffic_counters`` has the counters of interfaces and ports. The kernel lists
 connections with their ``tcp_info`` for any user (``ss -ti`` prints them), and reports each one at its end to
-whoever listens (``ss -E``; NETLINK_SOCK_DIAG in linux/sock_diag.h, inet_diag.h and tcp.h). So no connection
-is missed however short its life, and nothing is read while none ends. Nothing here raises: what could not be
-read is named in ``missing``.
+whoever listens (``ss -E``; NETLINK_SOCK_DIAG in linux/sock_diag.h, inet_diag.h and tcp.h). Whose a living one
+is, its inode says: ``/proc/PID/fd`` lists those of a process. At its end it has none any more, so connections
+are looked at while they live, at most every `LOOK_SECONDS`; what of short ones cannot be known is counted
+apart. Nothing here raises: what could not be read is named in ``missing``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import select
 import time
 from struct import pack, unpack_from
 
-from ringleader.agents.light_imports import Any, Iterator, socket, suppress
+from ringleader.agents.light_imports import Any, Callable, Iterable, Iterator, socket, suppress
 
 SOCK_DIAG, BY_FAMILY = 4, 20
 """NETLINK_SOCK_DIAG; SOCK_DIAG_BY_FAMILY."""
@@ -36,24 +37,42 @@ MOST_PAIRS, MOST_SENT = 4096, 256
 """Pairs of addresses that are counted, and those with the most bytes that are sent to the launcher."""
 TOO_MANY_PAIRS = "they are between too many addresses"
 MOST_OTHERS = 65536
-"""Connections of other users that are remembered."""
+"""Connections of others that are remembered."""
+LOOK_SECONDS = 0.25
+"""Between two looks at living connections at least."""
+MOST_PART, AT_FIRST = 0.004, 0.1
+"""Part of a core that looks may take on average, and seconds of it that they may take at once at first."""
 MOST_AT_ONCE, MOST_A_SECOND = 16, 10_000
 """Ends that are read before the agent does something else, and those beyond which they would keep it busy."""
+
+
+class Connection:
+    """What the kernel says of one; of both ends ours comes first."""
+
+    def __init__(self, inode: int, user: int, cookie: bytes) -> None:
+        """``inode``: 0 where no process has the socket, not yet or no more; nor is the user known then."""
+        self.inode, self.user, self.cookie = inode, user if inode else None, cookie
+        self.pair, self.ports, self.moved = ("", ""), (0, 0), (0, 0)
+        """Addresses; ports; bytes sent and received."""
 
 
 class Connections:
     """Adds up bytes by pair of addresses, from now on."""
 
-    def __init__(self, ignored: frozenset[int] = frozenset()) -> None:
-        """``ignored``: ports, of either end, whose connections do not count."""
+    def __init__(self, processes: Callable[[], Iterable[int]], ignored: frozenset[int] = frozenset()) -> None:
+        """``processes`` returns those of the job. ``ignored``: ports whose connections do not count."""
         self._ignored = ignored
+        self._processes = processes
+        self.look_at: float | None = None
+        """When the next look is due (``time.monotonic``); ``None``: never."""
+        self._began, self._spent = time.monotonic(), 0.0
         self._pairs: dict[tuple[str, str], list[int]] = {}
         self._counted: dict[bytes, tuple[int, int]] = {}
         """By a connection's cookie, what of its bytes is counted, or was there before us."""
         self._others: set[bytes] = set()
-        """Cookies of other users' connections."""
+        """Cookies of connections that are others'."""
         self._is_alone = True
-        """No connection of another user has been seen."""
+        """No connection of another user has been seen, and none of another program of this user."""
         self._unowned: dict[tuple[str, str], int] = {}
         """Bytes of connections whose user is unknown: they began and ended between two looks."""
         self._second, self._ended = 0.0, 0
@@ -99,23 +118,39 @@ class Connections:
                 return False
             self._ended += 1
             for message in _messages(data):
-                self._count(message, is_last=True)
+                if (found := self._relevant(message)) is not None and self._is_ours_at_its_end(found):
+                    self._count(found, is_last=True)
         return True
 
     def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
-        """Count what living connections have moved by now, and return their cookies.
+        """Count what living connections of the job have moved by now, and return all cookies.
 
         ``is_first``: these are ignored. ``patience``: see ``Job``.
         """
-        alive: set[bytes] = set()
-        until = time.monotonic() + READ_SECONDS * patience
+        began, until = time.thread_time(), time.monotonic() + READ_SECONDS * patience
+        found: list[Connection] = []
         try:
             for family in (socket.AF_INET, socket.AF_INET6):
-                for message in _living(family, until):
-                    alive.add(self._count(message, is_first=is_first))
+                found += filter(None, map(self._relevant, _living(family, until)))
         except OSError as error:
             self._fail(error)
-        return alive
+        unknown = [one for one in found if one.cookie not in self._counted and one.cookie not in self._others]
+        is_new = any(one.user == self._uid for one in unknown)
+        # Who had a socket when they were listed is among the processes that there are now.
+        ours = _sockets(self._processes()) if is_new else frozenset()
+        for one in found:
+            if one.cookie in self._counted or one.inode in ours:
+                self._count(one, is_first=is_first)
+        for one in unknown:
+            if one.inode not in ours and (is_first or one.user is not None):
+                is_ssh = one.user == self._uid and 22 in one.ports  # it moves no bytes of a job
+                self._is_alone = self._is_alone and (one.user is None or is_ssh)
+                if len(self._others) < MOST_OTHERS:
+                    self._others.add(one.cookie)
+        self._spent += time.thread_time() - began
+        due = self._began + max(0.0, self._spent - AT_FIRST) / MOST_PART
+        self.look_at = None if self._ends is None else max(time.monotonic() + LOOK_SECONDS, due)
+        return {one.cookie for one in found}
 
     def end(self, patience: float = 1.0) -> dict[str, Any]:
         """Return ``pairs`` (our address, the other one, bytes sent and received) and what is ``missing``.
@@ -148,6 +183,7 @@ class Connections:
 
     def close(self) -> None:
         """Follow connections no longer."""
+        self.look_at = None
         if self._ends is not None:
             self._ends.close()
             self._ends = None
@@ -155,49 +191,50 @@ class Connections:
     def _fail(self, error: OSError) -> None:
         self.missing = self.missing or error.strerror or str(error)
 
-    def _count(self, message: bytes, *, is_first: bool = False, is_last: bool = False) -> bytes:
-        """Count the connection of a message, if it is this user's; return its cookie."""
+    def _relevant(self, message: bytes) -> Connection | None:
+        """Return the connection of a message; ``None`` for one that does not count."""
         found = _connection(message)
         # Without a port it was never a connection.
-        if found is None or 0 in found[2] or self._ignored & set(found[2]):
-            return b""
-        user, pair, _, cookie, moved = found
-        if cookie not in self._counted and not (
-            self._is_ours_at_its_end(pair, cookie, moved)
-            if is_last
-            else self._is_ours(user, cookie, is_first=is_first)
-        ):
-            return b""
-        before = self._counted.pop(cookie, (0, 0))
+        return None if found is None or 0 in found.ports or self._ignored & {*found.ports} else found
+
+    def _count(self, one: Connection, *, is_first: bool = False, is_last: bool = False) -> None:
+        """Count what a connection of the job has moved since it was counted last."""
+        before = self._counted.pop(one.cookie, (0, 0))
         if not is_last:
-            self._counted[cookie] = moved
+            self._counted[one.cookie] = one.moved
         if is_first:
-            return cookie
-        if pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
+            return
+        if one.pair not in self._pairs and len(self._pairs) >= MOST_PAIRS:
             self.missing = self.missing or TOO_MANY_PAIRS
-            return cookie
-        total = self._pairs.setdefault(pair, [0, 0])
+            return
+        total = self._pairs.setdefault(one.pair, [0, 0])
         for index in range(2):
-            total[index] += max(0, moved[index] - before[index])
-        return cookie
+            total[index] += max(0, one.moved[index] - before[index])
 
-    def _is_ours(self, user: int | None, cookie: bytes, *, is_first: bool) -> bool:
-        if user == self._uid:
+    def _is_ours_at_its_end(self, one: Connection) -> bool:
+        """Return whose a connection was: the kernel no longer knows its user."""
+        if one.cookie in self._counted:
             return True
-        if user is not None:
-            self._is_alone = False
-        if (user is not None or is_first) and len(self._others) < MOST_OTHERS:
-            self._others.add(cookie)
-        return False
-
-    def _is_ours_at_its_end(self, pair: tuple[str, str], cookie: bytes, moved: tuple[int, int]) -> bool:
-        """Return whose a connection was that has not been counted: the kernel no longer knows its user."""
-        if cookie in self._others:
-            self._others.discard(cookie)
+        if one.cookie in self._others:
+            self._others.discard(one.cookie)
             return False
-        if not self._is_alone and (pair in self._unowned or len(self._unowned) < MOST_PAIRS):
-            self._unowned[pair] = self._unowned.get(pair, 0) + sum(moved)
+        if not self._is_alone and (one.pair in self._unowned or len(self._unowned) < MOST_PAIRS):
+            self._unowned[one.pair] = self._unowned.get(one.pair, 0) + sum(one.moved)
         return self._is_alone
+
+
+def _sockets(processes: Iterable[int]) -> frozenset[int]:
+    """Return the inodes of the sockets that processes have; those of one that we may not look into are not
+    among them."""
+    found = set[int]()
+    for pid in processes:
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+                with suppress(OSError):
+                    target = os.readlink(f"/proc/{pid}/fd/{name}")  # noqa: PTH115
+                    if target.startswith("socket:["):
+                        found.add(int(target[8:-1]))
+    return frozenset(found)
 
 
 def _living(family: int, until: float) -> Iterator[bytes]:
@@ -232,32 +269,22 @@ def _messages(data: bytes) -> Iterator[bytes]:
         data = data[length + 3 & ~3 :]
 
 
-def _connection(
-    message: bytes,
-) -> tuple[int | None, tuple[str, str], tuple[int, int], bytes, tuple[int, int]] | None:
-    """Return user, addresses, ports, cookie, and bytes sent and received; of both ends ours comes first.
-
-    The user is ``None`` where no process has the socket, not yet or no more. ``None`` for all of
-    them: it is about something else, or the kernel is older than 4.1 and counts no bytes.
-    """
+def _connection(message: bytes) -> Connection | None:
+    """Return what a message says; ``None``: it is about something else, or the kernel is older than 4.1 and
+    counts no bytes."""
     kind = unpack_from("=H", message, 4)[0] if len(message) >= 88 else 0
     if kind != BY_FAMILY:
         return None
     family, ports = message[16], unpack_from("!HH", message, 20)
-    ours, others, cookie = message[24:40], message[40:56], message[60:68]
     user, inode = unpack_from("=II", message, 80)
     at = 88
     while at + 4 <= len(message):
         length, attribute = unpack_from("=HH", message, at)
         if attribute == INFO and length >= 4 + 136 and at + 140 <= len(message):
-            moved = unpack_from("=QQ", message, at + 4 + 120)
-            return (
-                user if inode else None,
-                (_address(family, ours), _address(family, others)),
-                ports,
-                cookie,
-                moved,
-            )
+            one = Connection(inode, user, message[60:68])
+            one.pair = _address(family, message[24:40]), _address(family, message[40:56])
+            one.ports, one.moved = ports, unpack_from("=QQ", message, at + 4 + 120)
+            return one
         at += max(4, length + 3 & ~3)
     return None
 

@@ -254,7 +254,7 @@ class RankForks:
             if listener in ready:
                 self._agents.update((agent.fileno(), agent) for agent in unix_messages.accepted(self._sock))
             self._reap()
-        process_tree.kill_below(os.getpid(), 5.0)
+        process_tree.kill_below(os.getpid())
 
     def _hear(self, agent: socket.socket) -> None:
         """Fork the rank that an agent asks for, or end that of one that is gone."""

@@ -126,7 +126,7 @@ def _outer(
     while time.monotonic() < until and not process_tree.childless():
         process_tree.reap()
         time.sleep(PAUSE_SECONDS)
-    process_tree.kill_below(outer, 5.0)
+    process_tree.kill_below(outer)
     directory.leave()
     return 0
 
@@ -163,7 +163,7 @@ def _inner(
         launcher.say(do="host_failed", host=config.host, why=f"{type(error).__name__}: {error} ({where})")
         return FAILED
     finally:
-        process_tree.kill_below(os.getpid(), 5.0)
+        process_tree.kill_below(os.getpid())
         process_tree.send([outer], signal.SIGCONT)  # it has to see our end, also where it was stopped
         if os.getppid() != outer:  # which would have been the last to leave
             directory.leave()

@@ -248,13 +248,51 @@ def settings_facts(
     return None
 
 
+# --- what an image has ------------------------------------------------------------------------------------
+
+READ_IMAGE = """\
+import importlib.util, json, os, sys
+sys.path.insert(0, sys.argv[1])
+from ringleader.errors import RingleaderError
+from ringleader.launch.mpirun.mpi_discovery import find_mpi
+try:
+    mpi = vars(find_mpi(sys.argv[2] or None, environ=os.environ))
+except RingleaderError as error:
+    mpi = {"what": error.faults[0].what, "hint": error.faults[0].hint}
+missing = [name for name in sys.argv[3:] if importlib.util.find_spec(name) is None]
+print(json.dumps({"path": os.environ.get("PATH", os.defpath), "mpi": mpi, "missing": missing}))
+"""
+FRAMEWORKS = re.compile(
+    r"^\s*(?:import|from)\s+(?:ringleader\.|horovod\.)?(torch|tensorflow|keras|jax|mxnet)\b", re.MULTILINE
+)
+"""Imports of frameworks, or of their namesakes of Ringleader and Horovod."""
+
+
+def image(agent: str, mpi: str, script: str, patience: hardware.Patience) -> Answer:
+    """What a container's image has: PATH, the MPI that Ringleader finds there, modules that are missing.
+
+    ``mpi``: the one wanted; empty: any. ``script``: text of what ranks run, whose frameworks are looked for.
+    """
+    import json
+
+    wanted = ["numpy", "mpi4py", *sorted(set(FRAMEWORKS.findall(script)))]
+    words = [sys.executable, "-I", "-c", READ_IMAGE, str(Path(agent).parents[2]), mpi, *wanted]
+    said = output(words, patience, shown="what the image has").strip()
+    try:
+        found: Answer = json.loads(said.rpartition("\n")[2])
+    except ValueError:
+        return {"mpi": {"what": said[-300:]}}
+    return found
+
+
 # --- the whole answer -------------------------------------------------------------------------------------
 
 
 def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) -> Answer:
     """Everything asked for. ``question`` may leave out any key; what it does not ask for costs nothing.
 
-    Keys: ``agent`` (path of the launcher's rank agent), ``mpirun`` and ``embedded``, ``script`` (path),
+    Keys: ``agent`` (path of the launcher's rank agent), ``mpirun`` and ``embedded``, ``image`` (this is a
+    container: the MPI that is wanted in it, or the empty text), ``script`` (path),
     ``facts`` (whether settings of transports will be chosen; answered where there is an RDMA device),
     ``program`` (command word to be found on ``path``, the PATH of the ranks), ``interpreted`` (the script
     that it is given) with ``is_python``, ``workdir``, ``names``, ``interfaces``, ``port`` (on which rank 0
@@ -287,11 +325,15 @@ def answer(question: Mapping[str, Any], environ: Any, root: Path = Path("/")) ->
         known["mpi"] = mpi(question["mpirun"], embedded=embedded, python=python, patience=patience)
     workdir = Path(question.get("workdir", "."))
     known["workdir"] = workdir.is_dir()
+    if "image" in question and known["ringleader"]["agent"]:
+        script = text(workdir / question["interpreted"]) if question.get("is_python") else ""
+        known["image"] = image(known["ringleader"]["agent"], question["image"], script, patience)
     known["port_taken"] = why_taken(question["port"]) if "port" in question else ""
     if "script" in question:
         known["script"] = checksum(workdir / question["script"])
     if "program" in question:
-        path = question.get("path", environ.get("PATH", os.defpath))
+        own = os.pathsep.join((os.path.dirname(sys.executable), environ.get("PATH", os.defpath)))  # noqa: PTH120
+        path = question.get("path", own)
         known["program"] = shutil.which(question["program"], path=path) or ""
         known["unstartable"] = unstartable(known["program"])
     if "interpreted" in question:

@@ -43,7 +43,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     process_tree.become_subreaper()
     process_tree.die_with_parent(signal.SIGTERM, parent)
-    child = _started(command, watched)
+    child = started(command, watched)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):  # the command's alone: who reads them sees where it ends
         os.dup2(null, stream)
@@ -59,12 +59,12 @@ def main() -> None:
         while not process_tree.childless() and time.monotonic() < kill_at:
             process_tree.reap()
             time.sleep(POLL_SECONDS)
-        process_tree.kill_below(ours, 5.0)
+        process_tree.kill_below(ours)
     _end_as(status)
 
 
-def _started(command: list[str], watched: tuple[int, ...]) -> int:
-    """Start the command, mortal with us; return its process id."""
+def started(command: list[str], watched: tuple[int, ...]) -> int:
+    """Start a command with the signals of a fresh process, mortal with us; return its process id."""
     ours = os.getpid()
     child = os.fork()
     if child:

@@ -142,12 +142,12 @@ def reap() -> list[tuple[int, int]]:
     return ended
 
 
-def kill_below(root: int, seconds: float) -> None:
-    """SIGKILL everything below a process until nothing is left, for at most ``seconds``.
+def kill_below(root: int) -> None:
+    """SIGKILL everything below a process until nothing is left, for at most 5 s.
 
     In a loop, because a process may fork between the walk and the signal.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + 5.0
     while (pids := below(root)) and time.monotonic() < until:
         send(pids, signal.SIGKILL)
         reap()

@@ -31,7 +31,9 @@ TAG = 16
 """Bytes after each frame: a BLAKE2b of its number and itself, keyed by connection and direction."""
 
 
-LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 64 * 1024
+LONG_MESSAGE = 16 * 1024
+"""Bytes from which a message is compressed: a generation's names all its ranks, and goes to all hosts."""
+LARGEST_WINDOW, SMALLEST_WINDOW = 1024 * 1024, 16 * 1024
 _ALL_WINDOWS = 64 * LARGEST_WINDOW
 
 
@@ -70,7 +72,12 @@ def frame(kind: int, payload: bytes) -> bytes:
 
 def message(**words: Any) -> bytes:
     """Return the bytes of one JSON message."""
-    return frame(MESSAGE, json.dumps(words).encode())
+    data = json.dumps(words).encode()
+    if len(data) >= LONG_MESSAGE:
+        import zlib  # few agents need it
+
+        data = zlib.compress(data, 1)
+    return frame(MESSAGE, data)
 
 
 def window(ranks: int) -> int:
@@ -126,6 +133,11 @@ class Decoder:
 
 def read_message(payload: bytes) -> dict[str, Any]:
     """Return the JSON object of a MESSAGE frame; raises ProtocolError for anything else."""
+    if payload[:1] == b"x":  # with which what zlib compresses begins, and no JSON does
+        import zlib
+
+        with suppress(zlib.error):  # cut, or longer than a frame may be: then it cannot be read as JSON
+            payload = zlib.decompressobj().decompress(payload, LARGEST)
     try:
         words = json.loads(payload.decode())  # of bytes it would take UTF-16, too
     except (ValueError, RecursionError) as error:
@@ -185,6 +197,8 @@ _TCP_INFO = Struct("=52x2I")
 
 CONNECT_SECONDS = 3.0
 """For one address; the launcher may offer several of which only some can be reached from here."""
+ANSWER_SECONDS = 15.0
+"""For the launcher, once connected, to prove itself: thousands of agents may have connected before."""
 ROUNDS = 3
 
 
@@ -293,6 +307,7 @@ def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnec
             address, _, port = entry.rpartition(":")
             try:
                 sock = connected(address.strip("[]"), int(port))
+                sock.settimeout(ANSWER_SECONDS)
                 seals = introduce(sock, token)
             except (OSError, ValueError, ProtocolError) as error:
                 reasons[entry] = str(error)

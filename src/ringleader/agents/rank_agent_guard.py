@@ -48,7 +48,7 @@ def run(environ: Mapping[str, str], run_inner: Callable[[int, int], int]) -> int
     if inner == 0:
         os._exit(run_inner(outer, starter))
     status = _wait_for(inner, starter)
-    process_tree.kill_below(outer, 5.0)
+    process_tree.kill_below(outer)
     if os.WIFSIGNALED(status):
         _tell_of_the_inner_process(environ, os.WTERMSIG(status))
         _leave_for_the_inner_process(environ)

@@ -62,7 +62,7 @@ def in_own_session(serve: Callable[[], int]) -> int:
     finally:
         if os.getpid() == ours:  # a rank that is forked from us unwinds through here
             sys.stderr.flush()
-            process_tree.kill_below(ours, 5.0)
+            process_tree.kill_below(ours)
     return FAILED
 
 
@@ -100,6 +100,7 @@ def serve_rank(
     process = RankProcess(
         launcher=launcher, rank=rank, directory=directory, environ=environ, preloaded=preloaded
     )
+    process.evidence.root = parents[1] or parents[0]
     launcher.say(
         do="hello",
         rank=rank,
@@ -120,7 +121,7 @@ def serve_rank(
         agent.serve()
     finally:
         if os.getpid() == ours:  # a rank that is forked from us unwinds through here
-            process_tree.kill_below(ours, 5.0)
+            process_tree.kill_below(ours)
             directory.leave()
     return agent
 
@@ -186,6 +187,8 @@ class InnerAgent:
                 self.process.send_stacks(now)
             if self.process.evidence.sample_at is not None and now >= self.process.evidence.sample_at:
                 self.process.evidence.sample(self.launcher)
+            if self.process.evidence.look_at is not None and now >= self.process.evidence.look_at:
+                self.process.evidence.look()
             self._advance(now)
 
     def _wait(self) -> None:
@@ -219,7 +222,8 @@ class InnerAgent:
         """Milliseconds until the next time at which something must happen."""
         process = self.process
         deadlines = (self.stop_at, process.kill_at, process.inspect_at, process.stacks_at)
-        times = [when for when in (*deadlines, process.evidence.sample_at) if when is not None]
+        of_evidence = (process.evidence.sample_at, process.evidence.look_at)
+        times = [when for when in (*deadlines, *of_evidence) if when is not None]
         if self.process.ended_at is not None and not self.done:
             times.append(time.monotonic() + (0.1 if self.process.told_to_stop else 0.02))
         return max(0.0, (min(times) - time.monotonic()) * 1000 + 1) if times else None
@@ -250,7 +254,7 @@ class InnerAgent:
         self.done = True
         self.process.kill_at = None
         if self.launcher.open:
-            self.process.evidence.sample(self.launcher)
+            self.process.evidence.sample(self.launcher, at_end=True)
             found, for_the_user = self.process.evidence.end()
             if for_the_user:
                 self.launcher.add(protocol.frame(protocol.STDERR, for_the_user))

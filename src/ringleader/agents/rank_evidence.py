@@ -4,7 +4,8 @@ Nothing here breaks or delays a job: what goes wrong is reported as the reason f
 UCX say in their logs what they use. Logs are asked for where the user asked for none: a library's variables
 are only set where none of them is, then the log goes to a file of the job's directory and goes with it. A
 file that the user has named for it is read, and left alone. A rank that uses verbs has mapped the files of
-RDMA devices. Counters are in `traffic_counters`, those of connections in `connection_counters`.
+RDMA devices. Counters are in `traffic_counters`, those of connections in `connection_counters`, what the
+kernel says while the rank runs in `kernel_log`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ringleader.agents.light_imports import TYPE_CHECKING, Any, Iterable, Iterat
 
 if TYPE_CHECKING:
     from ringleader.agents.connection_counters import Connections
+    from ringleader.agents.kernel_log import HostWatch
     from ringleader.agents.protocol import LauncherConnection
 
 FILE_VARIABLES = {"nccl": "NCCL_DEBUG_FILE", "ucx": "UCX_LOG_FILE"}
@@ -31,6 +33,8 @@ MOST_READ = 4 * 1024 * 1024
 """Bytes of one file; what describes transports is at its beginning."""
 MOST_PENDING = 1024 * 1024
 """Bytes on their way to the launcher beyond which a sample is left out: it reads slowly."""
+WATCH_SECONDS = 1.0
+"""Between two looks at the kernel's log, where no samples are asked for."""
 MOST_LINES, MOST_BYTES = 2000, 128 * 1024
 """What is sent to the launcher of one rank and library."""
 _TELLING = {
@@ -42,8 +46,6 @@ _TELLING = {
 }
 """What a line must have one of."""
 _VERBS = "/dev/infiniband/uverbs"
-_SOCKETS = ("libtorch_cpu.so", "libtensorflow_framework.so", "libjax_common.so", "xla_extension.so")
-"""Files of frameworks that exchange by TCP where they have nothing better."""
 _GPUS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
 _FOR_THE_USER = (" WARN ", " ERROR ", " FATAL ")
 """Lines of UCX that it would have printed, had its log not been asked for."""
@@ -54,27 +56,39 @@ class RankEvidence:
 
     def __init__(self, control: str = "") -> None:
         """Gather nothing, until the launcher asks for it. ``control``: its addresses, each with its port."""
+        self.root = self.rank = 0
+        """The process that all ranks of this host are below, and the rank's."""
         ports = [entry.rpartition(":")[2] for entry in control.split(",")]
         self._control = frozenset(int(port) for port in ports if port.isdigit())
         self._counters: dict[str, Any] | None = None
         self._connections: Connections | None = None
         self._verbs: set[str] = set()
         self._by_memory: set[str] = set()
-        self._by_sockets = False
         self._logs: LibraryLogs | None = None
         self._missing: list[str] = []
         self._patience = 1.0
         self._began = self._every = 0.0
         self.sample_at: float | None = None
-        """When the counters are due for the next sample (``time.monotonic``); ``None``: nobody asked."""
+        """When counters and the kernel's log are due (``time.monotonic``); ``None``: neither ever is."""
+        self.look_at: float | None = None
+        """When connections are due to be looked at."""
         self._gpus: Any = None
+        self._watch: HostWatch | None = None
 
     def prepare(self) -> None:
         """Load what reads counters, while the other agents are still on their way, and follow connections."""
-        from ringleader.agents import traffic_counters  # noqa: F401
+        from ringleader.agents import kernel_log, traffic_counters  # noqa: F401
         from ringleader.agents.connection_counters import Connections
 
-        self._connections = self._connections or Connections(self._control)
+        if self._connections is None:
+            self._connections = Connections(self._processes, self._control)
+            self.look_at = self._connections.look_at
+
+    def _processes(self) -> set[int]:
+        """Return the job's processes on this host; ranks may be children of a fork server."""
+        table = process_tree.parents()
+        roots = {self.root, table.get(self.rank, self.root)}
+        return {pid for root in roots for pid in (root, *process_tree.below(root, table))}
 
     @property
     def fd(self) -> int:
@@ -86,54 +100,61 @@ class RankEvidence:
         if self._connections is not None:
             self._connections.collect()
 
-    def inspect(self, paths: set[str]) -> None:
-        """Note which RDMA devices, GPUs and MPI the rank has mapped, and what connections move."""
-        if self._connections is not None and self._connections.fd >= 0:
+    def look(self) -> None:
+        """See which connections the job's processes have."""
+        if self._connections is not None:
             self._connections.look()
+            self.look_at = self._connections.look_at
+
+    def inspect(self, paths: set[str]) -> None:
+        """Note which RDMA devices, GPUs and MPI the rank has mapped."""
         self._verbs |= {path.rpartition("/")[2] for path in paths if path.startswith(_VERBS)}
         mapped = process_tree.mpi_libraries(paths) | {path for path in paths if path.startswith(_GPUS)}
         self._by_memory |= {path.rpartition("/")[2] for path in mapped}
-        self._by_sockets = self._by_sockets or any(
-            path.rpartition("/")[2].startswith(_SOCKETS) for path in paths
-        )
 
     def begin(self, wanted: Mapping[str, Any], env: dict[str, str], directory: str) -> None:
         """Read the counters and ask libraries for logs, as far as ``wanted`` says; may add to ``env``.
 
         ``wanted``: ``counters``, whether this agent reads those of its host, ``patience`` (how many times
         longer than usual that may take), ``sample_seconds``, between two samples of the counters (0: none),
-        and ``logs``, see `LibraryLogs`.
+        ``kernel_log``, the file of it that the user names, and ``logs``, see `LibraryLogs`.
         """
         try:
             if wanted.get("logs"):
                 self._logs = LibraryLogs(wanted["logs"], directory)
                 self._logs.add_to(env, time.time())
             if wanted.get("counters"):
-                from ringleader.agents import traffic_counters
+                from ringleader.agents import kernel_log, traffic_counters
 
                 self.prepare()
                 self._patience = float(wanted.get("patience", 1.0))
                 self._counters = traffic_counters.snapshot(patience=self._patience)
                 self._began, self._every = time.monotonic(), float(wanted.get("sample_seconds", 0.0))
-                self.sample_at = self._began if self._every > 0 else None
-                if self.sample_at is not None and os.path.exists(NVIDIA):  # noqa: PTH110
+                self._watch = kernel_log.HostWatch(str(wanted.get("kernel_log") or ""))
+                if self._every > 0 or self._watch.is_needed:
+                    self.sample_at = self._began + (0.0 if self._every > 0 else WATCH_SECONDS)
+                if self._every > 0 and os.path.exists(NVIDIA):  # noqa: PTH110
                     from ringleader.agents.gpu_samples import GpuSamples
 
                     self._gpus = GpuSamples()
         except Exception as error:
             self._missing.append(f"before the start: {type(error).__name__}: {error}")
 
-    def sample(self, launcher: LauncherConnection) -> None:
-        """Send what interfaces and ports have carried by now, where that was asked for."""
+    def sample(self, launcher: LauncherConnection, *, at_end: bool = False) -> None:
+        """Send what the kernel says anew, and where that was asked for what ports have carried by now."""
         if self.sample_at is None:
             return
-        now = time.monotonic()
-        self.sample_at = max(self.sample_at + self._every, now + self._every / 2)
+        now, every = time.monotonic(), self._every or WATCH_SECONDS
+        self.sample_at = max(self.sample_at + every, now + every / 2)
         if launcher.pending >= MOST_PENDING:
             return
         try:
             from ringleader.agents import traffic_counters
 
+            if self._watch is not None and (said := self._watch.take(at_end=at_end)):
+                launcher.say(do="kernel", **said)
+            if not self._every:
+                return
             gpus = {} if self._gpus is None else self._gpus.take()
             found = {**traffic_counters.sample(), **gpus}
         except Exception as error:
@@ -159,8 +180,6 @@ class RankEvidence:
                 found["verbs"] = [name for name in map(sysfs.text, devices) if name]
             if self._by_memory:
                 found["by_memory"] = sorted(self._by_memory)[:MOST_FILES]
-            if self._by_sockets:
-                found["by_sockets"] = True
             if self._logs is not None and (logs := self._logs.read()):
                 found["logs"] = logs
                 for_the_user = "".join(f"{line}\n" for line in self._logs.for_the_user(logs)).encode()

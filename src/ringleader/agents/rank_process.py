@@ -97,6 +97,7 @@ class RankProcess:
             self.pipes.give_up()
             self._tell_end(exit_code=start_command.NOT_EXECUTABLE, reason=f"cannot be started: {what}")
         else:
+            self.evidence.rank = self.pid
             self.inspect_at = time.monotonic() + self.inspect_every
             self.launcher.say(do="started", pid=self.pid, why_cold=why_cold)
 

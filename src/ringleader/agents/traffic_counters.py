@@ -43,6 +43,24 @@ SAMPLED = (
     ("hw_counters", HARDWARE[2:4], 1),
 )
 """Where a port counts bytes: directory, names of what was sent and received, bytes of one count."""
+ERRORS = {
+    "counters": (
+        *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
+        *(
+            "local_link_integrity_errors",
+            "port_rcv_remote_physical_errors",
+            "excessive_buffer_overrun_errors",
+        ),
+        *("port_xmit_discards", "VL15_dropped", "port_xmit_constraint_errors", "port_rcv_constraint_errors"),
+    ),
+    "hw_counters": (
+        *("local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "implied_nak_seq_err"),
+        *("out_of_buffer", "rnr_nak_retry_err", "rx_icrc_encapsulated"),
+    ),
+}
+"""Errors of a port: those that ``fabric/checks/checks.toml`` judges."""
+PACKETS = ("port_xmit_packets", "port_rcv_packets")
+"""Of which these errors are a share."""
 DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 """Statistics of mlx5's driver: bytes of verbs of one function of a card."""
 SIOCETHTOOL = 0x8946
@@ -153,6 +171,33 @@ def sample(root: str = "/") -> dict[str, dict[str, list[int]]]:
                 ports[f"{port['device']}/{port['port']}"] = [values[names[1]] * unit, values[names[0]] * unit]
                 break
     return {"interfaces": interfaces, "ports": ports}
+
+
+def errors(root: str = "") -> dict[str, dict[str, int]]:
+    """Return what each RDMA port has counted of ``ERRORS`` and ``PACKETS``: ``mlx5_0/1`` → name → number."""
+    found: dict[str, dict[str, int]] = {}
+    for port in sysfs.rdma_ports(root):
+        known: dict[str, Any] = {"values": {}, "unreadable": {}}
+        for place, names in (*ERRORS.items(), ("counters", PACKETS)):
+            for name in names:
+                _counter(f"{port['path']}/{place}", name, known)
+        if len(found) < MOST_DEVICES:
+            found[f"{port['device']}/{port['port']}"] = known["values"]
+    return found
+
+
+def errors_grown(
+    now: dict[str, dict[str, int]], before: dict[str, dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Return by how much counters of ports with new errors grew; one that was cleared counts from 0."""
+    found = {}
+    for port in now.keys() & before.keys():
+        old = before[port]
+        grown = {name: value - (old.get(name, 0) if old.get(name, 0) <= value else 0)
+                 for name, value in now[port].items()}  # fmt: skip
+        if any(value for name, value in grown.items() if name not in PACKETS):
+            found[port] = {name: value for name, value in grown.items() if value}
+    return found
 
 
 def add_driver_statistics(

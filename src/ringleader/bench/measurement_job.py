@@ -59,7 +59,7 @@ def rank_program_job(job: Job, program: str, plan: object, *, seconds: float) ->
 
     ``seconds``: what the plan may take at most; the job is stopped ``START_SECONDS`` after that.
     """
-    python = job.python or sys.executable
+    python = job.interpreter(sys.executable)
     words = json.dumps(document(plan), separators=(",", ":"))
     return replace(
         job,

@@ -40,19 +40,17 @@ def all_pairs(hosts: int) -> tuple[Round, ...]:
     return tuple(one for one in rounds if one)
 
 
-def second_rounds(
-    pairs: Iterable[Pair], suspects: Iterable[int], good: Iterable[int], *, partners: int = 2
-) -> tuple[Round, ...]:
+def second_rounds(pairs: Iterable[Pair], suspects: Iterable[int], good: Iterable[int]) -> tuple[Round, ...]:
     """Return the rounds of the second pass: suspicious pairs again, and suspects with known-good hosts.
 
-    Each suspect gets ``partners`` good hosts, shared out evenly; a pair that is there already counts.
+    Each suspect gets two good hosts, shared out evenly; a pair that is there already counts.
     """
     wanted = {_pair(a, b) for a, b in pairs}
     available = sorted(set(good) - set(suspects))
     turn = 0
     for suspect in sorted(set(suspects)):
         have = sum(suspect in pair and bool({*pair} & {*available}) for pair in wanted)
-        for _ in range(min(partners, len(available)) - have):
+        for _ in range(min(2, len(available)) - have):
             while (partner := _pair(suspect, available[turn % len(available)])) in wanted:
                 turn += 1
             wanted.add(partner)

@@ -22,7 +22,7 @@ from typing import Any
 from ringleader.dataclass_json import decoded
 from ringleader.errors import Fault, RequestError
 from ringleader.launch import job_record
-from ringleader.measurements.job import JobRun, run_of
+from ringleader.measurements.recorded_job import JobRun, run_of
 from ringleader.measurements.run_kinds import KINDS, AnyRun
 from ringleader.scaling import Run
 from ringleader.text_files import json_document, read_bytes, read_text

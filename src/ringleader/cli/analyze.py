@@ -1,6 +1,6 @@
 """``ringleader analyze``: traces of PyTorch's profiler are read, and where the steps went is shown.
 
-`report.trace_split` divides the time; ``run --profile`` records such traces and shows the same.
+`measurements.trace_split` divides the time; ``run --profile`` records such traces and shows the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.dataclass_json import document
 from ringleader.errors import Fault, RequestError
-from ringleader.number_format import NONE, percent, plural, seconds
+from ringleader.measurements.trace_events import Trace, trace_of
+from ringleader.measurements.trace_split import PARTS, Split, split
 from ringleader.option_fields import argument, group
-from ringleader.report.trace_events import Trace, trace_of
-from ringleader.report.trace_split import PARTS, RankSplit, Split, split
+from ringleader.report.trace_tables import headline, sentences, tables
 from ringleader.text_files import read_bytes
 from ringleader.value_class import dataclass
 
@@ -31,13 +31,6 @@ LARGEST = 8 << 30
 """Bytes of a trace."""
 FORMAT = 1
 """Of the JSON; grows when a reader must change."""
-WORDS = {
-    "compute": "computing",
-    "copies": "copying GPU memory",
-    "input": "waiting for its data loader",
-    "idle": "outside PyTorch (Python, sleeping, other libraries)",
-}
-"""Part → what a rank does then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,51 +132,8 @@ def as_json(found: Split) -> dict[str, Any]:
 
 def as_text(found: Split) -> str:
     """Return tables and sentences for people."""
-    each = f", {plural(len(found.steps), 'step')}" if found.steps else ""
-    steps = f" ({found.steps[0]} to {found.steps[-1]})" if len(found.steps) > 1 else ""
-    where = "GPU" if found.on_gpu else "CPU"
-    parts = [part for part in PARTS if found.on_gpu or part != "copies"]
-    names = ["" if not found.steps else "a step", "time", *parts, "overlapped"]
-    rows = [[f"rank {rank.rank}", *_row(rank, len(found.steps) or 1, parts)] for rank in found.ranks]
-    whole, all_ranks = found.sum_of("seconds") or 0.0, found.sum_of
-    shares = [NONE if (value := all_ranks(part)) is None else percent(value / (whole or 1)) for part in parts]
-    over = percent((all_ranks("overlapped") or 0.0) / (whole or 1))
-    rows += [["sum", seconds(whole), *shares, over]]
-    blocks = [f"{plural(len(found.ranks), 'rank')}{each}{steps}, work of the {where}"]
-    blocks.append(table(rows, names, align="lr"))
-    if found.collectives:
-        both = any(one.group for one in found.collectives)
-        lines = [
-            [
-                f"{one.kind} ({one.group})" if both and one.group else one.kind,
-                f"{one.count:,}",
-                *_times(one.seconds, one.exposed, one.waiting, one.overlapped),
-            ]
-            for one in found.collectives
-        ]
-        names = ["collective, all ranks", "count", "time", "exposed", "waiting", "overlapped"]
-        blocks.append(table(lines, names, align="lr"))
+    blocks = [headline(found), *(table(one.rows, one.names, align="lr") for one in tables(found))]
     blocks.append(
-        "\n".join([*(f"• {text}" for text in _sentences(found)), *(f"! {text}" for text in found.notes)])
+        "\n".join([*(f"• {text}" for text in sentences(found)), *(f"! {text}" for text in found.notes)])
     )
     return "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _row(rank: RankSplit, steps: int, parts: Sequence[str]) -> list[str]:
-    return _times(*(getattr(rank, part) for part in ("seconds", *parts, "overlapped")), count=steps)
-
-
-def _times(*values: float | None, count: int = 1) -> list[str]:
-    """Return seconds as cells, each divided by a count; a mark where they are unknown."""
-    return [NONE if value is None else seconds(value / count) for value in values]
-
-
-def _sentences(found: Split) -> list[str]:
-    if (worst := found.straggler) is None:
-        return []
-    part, more = found.why(worst)
-    steps = len(found.steps) or 1
-    last = f"rank {worst.rank} was the last to enter {worst.was_last} of {found.matched} collectives"
-    lost = f"the others waited {seconds(worst.caused / steps)}{' per step' if found.steps else ''} for it"
-    why = f"it spends {seconds(more / steps)} more {WORDS[part]} than the median of the others"
-    return [f"{last}; {lost}", why if more > 0 else "its own work does not explain that: it waited itself"]

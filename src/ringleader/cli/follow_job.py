@@ -11,6 +11,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, BinaryIO, Generic, Protocol
 
 from ringleader.cli.options.kubernetes_options import FollowOptions
+from ringleader.cli.returned_files import ReturnedFiles
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.errors import Fault, OutputError, RingleaderError
 from ringleader.followed_job import End, Listener, Place, Progress, Sent, Work
@@ -18,6 +19,9 @@ from ringleader.followed_job import End, Listener, Place, Progress, Sent, Work
 
 class JobTerminal:
     """The launcher's log goes to standard output, everything of ours to standard error."""
+
+    files: ReturnedFiles | None = None
+    """What the log carries besides, where something is expected."""
 
     def __init__(
         self, name: str, *, stdout: BinaryIO, stderr: BinaryIO, is_tty: bool, quiet: bool = False
@@ -34,6 +38,9 @@ class JobTerminal:
 
     def output(self, data: bytes) -> None:
         """Show a piece of the log."""
+        self._show(data if self.files is None else self.files.feed(data))
+
+    def _show(self, data: bytes) -> None:
         if self._held is not None:
             self._held.append(data)
         elif data and not self._quiet:
@@ -85,7 +92,7 @@ class JobTerminal:
         finally:
             held, self._held = self._held, None
             for data in held:
-                self.output(data)
+                self._show(data)
 
     def _begin_line(self) -> None:
         self._line.clear()
@@ -149,6 +156,8 @@ class Terminal(Listener, Protocol):
 
     name: str
     """Of the job."""
+    files: ReturnedFiles | None
+    """What its log carries besides; ``None``: nothing is expected."""
 
     def say(self, text: str) -> None:
         """Take a line that stays."""
@@ -297,7 +306,8 @@ class _Session(Generic[Sent]):
         return await self._stop(number) or _stopped(number)
 
     async def _follow(self, job: Sent) -> End:
-        shows_log, start_timeout = not self._options.quiet, self._options.start_timeout
+        start_timeout = self._options.start_timeout
+        shows_log = not self._options.quiet or self._terminal.files is not None
         following = asyncio.ensure_future(
             self._place.follow(job, self._terminal, shows_log=shows_log, start_timeout=start_timeout)
         )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ringleader.cli.typed_command import spelling
+from ringleader.cli.typed_command import joined, spelling
 from ringleader.render.rank_environment import is_secret
 
 
@@ -34,16 +34,23 @@ def words_of(ctx: click.Context, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words that set these values."""
     words: list[str] = []
     for parameter in ctx.command.params:
-        name, value = parameter.name or "", values.get(parameter.name or "")
+        option, value = spelling(parameter), values.get(parameter.name or "")
         for one in () if value is None else value if isinstance(value, tuple) else (value,):
-            words += _option(spelling(parameter), one, name)
-    return tuple(words)
+            text = f"{one:.12g}" if isinstance(one, float) else str(one)
+            words += [option] if one is True else joined(option, text)
+    return tuple(without_secrets(words)[0])
 
 
-def _option(option: str, value: object, name: str) -> list[str]:
-    if value is True:
-        return [option]
-    text = f"{value:.12g}" if isinstance(value, float) else str(value)
-    if name == "x" and is_secret(text.partition("=")[0]):
-        text = text.partition("=")[0]
-    return [f"{option}={text}"] if option.startswith("--") else [option, text]
+def without_secrets(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Return words without the values of variables whose names speak of secrets, and those variables.
+
+    A stored run takes them from the variables of the next call; those of sbatch reach the job as well.
+    """
+    found: list[str] = []
+    secret: dict[str, str] = {}
+    for before, word in zip(["", *words], words, strict=False):
+        name, equals, value = word.partition("=")
+        if before == "-x" and equals and is_secret(name):
+            secret[name], word = value, name
+        found.append(word)
+    return found, secret

@@ -191,7 +191,12 @@ def run_guarded(command: Callable[[], object]) -> NoReturn:
     """
     open_closed_streams()
     guard_streams()
-    code = _guarded(command)
+    if directory := os.environ.pop("RINGLEADER_RETURN", ""):  # in the launcher of a job on a cluster
+        from ringleader.cli.returned_files import returning
+
+        code = _guarded(lambda: returning(command, directory))
+    else:
+        code = _guarded(command)
     try:
         sys.stdout.flush()
     except OutputError as error:

@@ -23,8 +23,8 @@ from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RequestError, collected, did_you_mean, refuse
 from ringleader.fabric.facts import HostFacts
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.measurements.job import JobRun
 from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.option_fields import BEYOND, WrongValueError, argument, flag, group, many, option
 from ringleader.predict import models

@@ -20,8 +20,8 @@ from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import REPLACE, Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.launch.job_record import is_running
-from ringleader.measurements.job import JobRun
 from ringleader.measurements.prediction_curve import PredictionCurve
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.number_format import plural
 from ringleader.option_fields import argument, flag, group, option, spellings_set

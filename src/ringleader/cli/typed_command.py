@@ -401,12 +401,17 @@ def words_given(ctx: click.Context, without: Collection[str] = ()) -> list[str]:
         value, name = values[parameter.name or ""], parameter.part.spelling
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, str):
-                words += [f"{name}={one}"] if name.startswith("--") else [name, one]
+                words += joined(name, one)
             elif isinstance(one, tuple):
                 words += [name, *one]
             else:
                 words.append(parameter.secondary_opts[-1] if one is False else name.partition("/")[0])
     return words
+
+
+def joined(option: str, value: str) -> list[str]:
+    """Return the words of an option with a value."""
+    return [f"{option}={value}"] if option.startswith("--") else [option, value]
 
 
 def misplaced(names: Callable[[str], bool], what: str, hint: str = "") -> list[Fault]:

@@ -13,6 +13,7 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, StoppedError
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.readers.host import SECONDS
+from ringleader.launch.host_probe.unusable_hosts import hosts_without
 from ringleader.launch.outcome import Outcome
 from ringleader.launch.rank_answer import JobListener
 from ringleader.plan.job import Host, Job
@@ -28,9 +29,10 @@ def one_rank_each(job: Job, *, seconds: float) -> Job:
     The ranks have what the user set: what we would add says nothing about the hosts.
     """
     reading = min(SECONDS * job.patience, seconds)
+    log = () if job.kernel_log is None else (job.kernel_log,)
     return dataclasses.replace(
         job,
-        command=(job.python or sys.executable, "-P", "-m", PROGRAM, f"{reading:g}"),
+        command=(job.interpreter(sys.executable), "-P", "-m", PROGRAM, f"{reading:g}", *log),
         transport_settings=False,
         np=None,
         hosts=tuple(Host(name=host.name, slots=1) for host in job.hosts),
@@ -63,8 +65,8 @@ def read_hosts(
     try:
         outcome = run(job, environ=environ, listener=listener)
     except ProbeError as error:
-        left = _without(job.hosts, error.faults)
-        if not left or len(left) == len(job.hosts):
+        left = hosts_without(job.hosts, error.faults)
+        if not left:
             raise
         unreachable += error.faults
         listener = JobListener(progress=progress)
@@ -78,13 +80,6 @@ def _launcher() -> Launch:
     from ringleader.launch.launch_job import launch
 
     return launch
-
-
-def _without(hosts: Sequence[Host], faults: Sequence[Fault]) -> tuple[Host, ...]:
-    """Return the hosts for which no fault is reported; none where a fault is not that of one host."""
-    names = {f"host {host.name}": host.name for host in hosts}
-    bad = {names.get(fault.where) for fault in faults}
-    return () if None in bad else tuple(host for host in hosts if host.name not in bad)
 
 
 def _reading(outcome: Outcome, listener: JobListener, faults: Sequence[Fault]) -> HostsReading:

@@ -24,7 +24,8 @@ def main() -> None:
     from ringleader.dataclass_json import document
     from ringleader.fabric.readers import read_host
 
-    rank_answer.send(FACTS, document(read_host(seconds=float(sys.argv[1]))))
+    seconds, *log = sys.argv[1:]
+    rank_answer.send(FACTS, document(read_host(seconds=float(seconds), log="".join(log))))
     offsets = compared_clocks(_world(), time.time)
     if offsets is not None:
         rank_answer.send(CLOCKS, offsets)

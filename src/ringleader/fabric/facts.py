@@ -393,6 +393,38 @@ class Counters:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelEvent:
+    """What the kernel said of a device, once or several times alike (``agents.kernel_log``)."""
+
+    kind: str
+    """``xid`` and ``sxid`` (NVIDIA's GPUs and NVSwitches), ``nic``, ``link``, ``pcie``, ``oom``."""
+    text: str
+    """Its words, the first time."""
+    number: int = 0
+    """Of an Xid; the process that was killed for lack of memory."""
+    device: str = ""
+    """PCI address; empty: none is named."""
+    count: int = 1
+    at: float | None = None
+    """Seconds from the host's start to the last time; ``None``: unknown."""
+    gpu: int | None = None
+    """Index of the GPU, as nvidia-smi has it."""
+    names: tuple[str, ...] = ()
+    """Of a NIC: its RDMA devices and network interfaces."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelLog:
+    """What the kernel said in the last 24 hours."""
+
+    source: str = ""
+    """File or program; empty: nothing was read."""
+    why: str = ""
+    """Why nothing could be read."""
+    events: tuple[KernelEvent, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostFacts:
     """Everything that is known of one host."""
 
@@ -451,6 +483,7 @@ class HostFacts:
     secret."""
     nccl_files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Path of nccl.conf → its variables."""
+    kernel_log: KernelLog = KernelLog()
     earlier: Counters | None = None
     """What had been counted at an earlier reading of the same host; ``None``: there was none."""
     unreadable: tuple[Unreadable, ...] = ()

@@ -27,6 +27,7 @@ FIELDS_OF_AREA: Mapping[str, tuple[str, ...]] = {
     "software": ("software",),
     "libraries": ("libraries", "verbs_providers"),
     "variables": ("environment", "nccl_files"),
+    "the kernel's log": ("kernel_log",),
 }
 """Area, as ``readers.host`` calls it → fields of ``HostFacts``. NVML has none: where it alone is late, what
 sysfs and the driver's files say can still be judged."""

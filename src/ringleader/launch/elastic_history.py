@@ -21,7 +21,7 @@ class Event:
     kind: str
     """``generation``, ``host_added``, ``host_lost``, ``host_refused``, ``host_leaving``, ``slot_left_out``,
     ``rank_failed``, ``waiting``, ``world_lost``, ``world_failed``; of a recorded run of any job ``restart``,
-    ``slow_rank``, ``hang``, too."""
+    ``slow_rank``, ``hang``, ``host_fault``, ``host_left_out``, too."""
     who: str
     why: str = ""
     seconds: float = bounded(0.0, **TIME)

@@ -1,4 +1,4 @@
-"""The record of a run, ``DIR/record.jsonl``, written while the job runs; `measurements.job` reads it.
+"""The record of a run, ``DIR/record.jsonl``, written while it runs; `measurements.recorded_job` reads it.
 
 A line is a JSON object of one name, which says what it holds: ``{"steps": {…}}``. First comes ``run``, last
 ``end``; a launcher that is killed leaves all lines before it. All times are seconds from the launch.

@@ -191,7 +191,6 @@ def host_evidence(
                 by_memory=tuple(
                     dict.fromkeys(str(name) for words in told for name in words.get("by_memory", ()))
                 ),
-                by_sockets=any(words.get("by_sockets") is True for words in told),
                 nccl=_logs("nccl", [(place.rank, gathered[place.rank]) for place in places]),
                 ucx=_logs("ucx", [(place.rank, gathered[place.rank]) for place in places]),
                 mpi=mpi,

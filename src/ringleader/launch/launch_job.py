@@ -143,6 +143,11 @@ class _Starts:
         ended, left = run.job_exit(), self.job.max_restarts - len(self.restarts)
         if follows_a_restart(ended, run.cause, interrupted=run.interrupted, left=left):
             self._again(ended.reason, ended)
+            found = () if run.host_faults is None else run.host_faults.found
+            bad = {one.host for one in found if one.is_fault}
+            if bad and self.job.spare_hosts:  # those whose devices are not well become the spare ones
+                hosts = sorted(self.job.hosts, key=lambda host: host.name in bad)
+                self.job = replace(self.job, hosts=tuple(hosts))
             return None
         return self._outcome(prepared, run, ended)
 
@@ -208,7 +213,7 @@ class _Starts:
                 from ringleader.launch.rank_output import opened
 
                 files = stack.enter_context(opened(job.output_dir, plan.size, listener))
-            selector = stack.enter_context(selectors.PollSelector())  # epoll refuses a regular file as stdin
+            selector = stack.enter_context(selectors.DefaultSelector())
             job_directory.sweep(prepared.directory.rpartition("/")[0], prepared.key)
             stack.callback(_job_directory(prepared).leave)
             server = AgentServer(
@@ -227,6 +232,7 @@ class _Starts:
                 directory=prepared.directory,
                 key=prepared.key,
                 grace=job.grace,
+                container=None if prepared.container is None else prepared.container.order,
             )
             # mpirun and the agents start meanwhile.
             from ringleader.launch.supervision.mpirun_session import Supervisor
@@ -287,6 +293,7 @@ class _Starts:
             differences=tuple(report for state in ranks for report in state.differences),
             hang=run.hang,
             stragglers=run.slow_ranks(),
+            host_faults=() if run.host_faults is None else tuple(run.host_faults.found),
             devices=prepared.settings.facts,
         )
 

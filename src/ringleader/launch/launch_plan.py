@@ -15,19 +15,22 @@ from typing import TYPE_CHECKING, Any
 from ringleader.agents import job_directory as leftovers
 from ringleader.agents import protocol, rank_identity
 from ringleader.agents import rank_agent as agent_program
-from ringleader.errors import RefusedError
+from ringleader.errors import ProbeError, RefusedError
 from ringleader.launch import signals
 from ringleader.launch.host_probe.probe import Probe, probe
+from ringleader.launch.host_probe.unusable_hosts import hosts_without
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
 from ringleader.launch.outcome import Listener
 from ringleader.launch.transport_settings import JobSettings, job_settings
 from ringleader.plan import batch_system
 from ringleader.plan.job import Job, Mpi, check
 from ringleader.plan.rank_placement import Plan, duplicate_names, place
-from ringleader.render.mpirun_command import MpirunCommand, mpirun_command, scrubbed
+from ringleader.render.hostfile import mpi_name
+from ringleader.render.mpirun_command import SECRETS, MpirunCommand, mpirun_command, scrubbed
 from ringleader.render.rank_environment import (
     FreePorts,
     Master,
+    caller_of_containers,
     is_forwarded,
     library_log_variables,
     master_address,
@@ -37,11 +40,35 @@ from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
+    from ringleader.render.container_command import ContainerHost
 
 LEAST_FREE_BYTES = 1024 * 1024
 """Bytes that a job's directory should have at least: lists of hosts and of ends, an MPI's session files."""
 Prober = Callable[..., Probe]
 """``probe``'s shape; tests hand in facts of hosts that do not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainedLaunch:
+    """What starting mpirun in a container takes besides its command."""
+
+    engine: ContainerHost
+    """This machine's."""
+    caller: Mapping[str, str]
+    """The caller's environment: the engine's client has it."""
+    inside: Mapping[str, str]
+    """Variables of the container, besides mpirun's own."""
+    order: Mapping[str, Any]
+    """For mpirun's supervisor: ``ssh``, the real one (empty: no host is remote), the ``socket`` where it is
+    asked for, ``hosts``: what runs a shell's text in a host's container, by the name that the MPI has for it,
+    and ``remove``: what removes mpirun's container."""
+
+    def client_environment(self, ours: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the engine's client. ``ours``: variables for mpirun."""
+        from ringleader.render.container_command import client_variable
+
+        given = {**self.inside, **ours}
+        return {**self.caller, **{client_variable(self.engine, name): given[name] for name in given}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +78,7 @@ class Prepared:
     job: Job
     """As asked for, with an absolute working directory."""
     environ: Mapping[str, str]
-    """The caller's environment."""
+    """The caller's environment; with containers, what of it counts there."""
     mpi: Mpi
     plan: Plan
     ssh: SshConnections | None
@@ -66,6 +93,8 @@ class Prepared:
     command: MpirunCommand
     settings: JobSettings
     """Variables for the transports of each host."""
+    container: ContainedLaunch | None = None
+    """The container that mpirun is in; ``None``: it is in none."""
     run_id: str
     """Names the job in all its starts, as ``job_id`` names one of them."""
     restart: int = 0
@@ -88,6 +117,8 @@ class Prepared:
             "RINGLEADER_TOKEN": token,
             "RINGLEADER_JOB_DIR": self.directory,
         }
+        if self.container is not None:
+            return self.container.client_environment(dict(self.command.environment) | ours)
         # Ours come first: Hydra 4.0 forgets the last variable of its environment when it passes a list on.
         inherited = {"HOME": home(self.environ)} | scrubbed(self.environ)
         ours = dict(self.command.environment) | ours
@@ -150,6 +181,7 @@ class Prepared:
                 "counters": planned.local_rank == 0,
                 "patience": self.job.patience,
                 "sample_seconds": self.job.sample_seconds,
+                "kernel_log": self.job.kernel_log or "",
                 "logs": library_log_variables(self.plan, planned, self.mpi),
             },
         }
@@ -174,18 +206,19 @@ def prepare(
     """
     check(job)
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
-    mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
+    mpi = None
+    if job.container is None:  # else it is the image's
+        mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
     try:
-        probed = prober(job, environ=environ, progress=listener.progress, mpi=mpi, stop=stop)
+        job, probed = _probed(job, prober, listener, environ=environ, mpi=mpi, stop=stop)
     except KeyboardInterrupt:
         raise signals.stopped(stop) from None
     try:
-        for name, first in duplicate_names(probed.facts):
-            listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
-        for report in probed.facts:
-            if unread := report.all_unread:
-                what = f"not read in time, and so unknown: {', '.join(unread)}"
-                listener.warning(f"{report.where}: {what}; to allow more time: --start-timeout")
+        caller = environ
+        if probed.engines is not None:
+            mpi, environ = probed.mpi, caller_of_containers(caller, probed.path)
+        assert mpi is not None
+        _warn(probed, listener)
         plan = place(job, probed.facts)
         if job.require:
             from ringleader.launch.job_transport import faults_at_start  # few jobs need it
@@ -198,9 +231,10 @@ def prepare(
         if any(host.is_local for host in plan.hosts) and not os.access(leftovers.SHM, os.W_OK):
             what = f"{leftovers.SHM} cannot be written: ranks that share memory on this machine will fail"
             listener.warning(what)
-        directory = job_directory({} if full else environ, plan, job_id)
+        directory = job_directory({} if full or probed.engines else environ, plan, job_id)
         key = rank_identity.host_key(rank_identity.host_identity())
         addresses = tuple(control_addresses(plan))
+        ssh = () if probed.ssh is None else probed.ssh.agent_argv("" if probed.engines else mpi.prefix)
         command = mpirun_command(
             plan=plan,
             mpi=mpi,
@@ -209,14 +243,16 @@ def prepare(
             hostfile=f"{directory}/{key}/hostfile",
             session=f"{directory}/session",
             backing=leftovers.backing_directory(job_id),
-            ssh=probed.ssh.agent_argv(mpi.prefix) if probed.ssh is not None else (),
+            ssh=(*_python(plan, "container_ssh"), f"{directory}/{key}/ssh.sock")
+            if probed.engines and ssh
+            else ssh,
             here=addresses[0],
         )
     except BaseException:
         if probed.ssh is not None:
             probed.ssh.close()
         raise
-    return Prepared(
+    prepared = Prepared(
         job=job,
         environ=environ,
         mpi=mpi,
@@ -231,6 +267,68 @@ def prepare(
         run_id=run_id or job_id,
         restart=restart,
     )
+    return prepared if probed.engines is None else contained(prepared, probed.engines, caller, ssh)
+
+
+def contained(
+    prepared: Prepared, engines: Mapping[str, ContainerHost], caller: Mapping[str, str], ssh: tuple[str, ...]
+) -> Prepared:
+    """Put mpirun into a container, and the daemons that it starts into those of their hosts.
+
+    ``caller``: the caller's whole environment. ``ssh``: the real one, empty where no host is remote.
+    """
+    from ringleader.launch.ssh.connections import remote_command
+    from ringleader.render import container_command as containers
+
+    plan, job, command = prepared.plan, prepared.job, prepared.command
+    main, name = _python(plan, "container_main"), f"ringleader-{prepared.job_id}"
+    inside = {key: value for key, value in scrubbed(prepared.environ).items() if key != "PATH"}
+    inside |= {"SHELL": "/bin/sh"} | containers.many_daemons(len(plan.hosts))
+    variables = sorted({*inside, *command.environment, *SECRETS})
+    engine, hosts = engines[""], {}
+    argv = containers.container_command(engine, job, (*main, *command.argv), name=name, variables=variables)
+    for index, facts in enumerate(plan.hosts):
+        if not facts.is_local:
+            there, shell = engines[facts.host.name], (*main, "/bin/sh", "-c")
+            words = containers.container_command(there, job, shell, name=f"{name}-{index}")
+            hosts[mpi_name(facts.host.name, prepared.mpi.family)] = remote_command(words)
+    order = {"socket": f"{prepared.directory}/{prepared.key}/ssh.sock", "ssh": ssh, "hosts": hosts}
+    order |= {"remove": containers.remove_command(engine, name)}
+    launch = ContainedLaunch(engine=engine, caller=caller, inside=inside, order=order)
+    return replace(prepared, command=replace(command, argv=argv), container=launch)
+
+
+def _python(plan: Plan, program: str) -> tuple[str, ...]:
+    """Return what runs a program of ``agents`` in the image."""
+    return (plan.hosts[0].python, "-I", "-S", plan.hosts[0].agent.replace("rank_agent", program))
+
+
+def _warn(probed: Probe, listener: Listener) -> None:
+    """Report what is odd about hosts, but no fault."""
+    for name, first in duplicate_names(probed.facts):
+        listener.warning(f"{name} is the same machine as {first}: their slots are added up on {first}")
+    for report in probed.facts:
+        if unread := report.all_unread:
+            what = f"not read in time, and so unknown: {', '.join(unread)}"
+            listener.warning(f"{report.where}: {what}; to allow more time: --start-timeout")
+
+
+def _probed(job: Job, prober: Prober, listener: Listener, **words: Any) -> tuple[Job, Probe]:
+    """Probe all hosts, spare ones too; return the job on the first that can take part, and their facts."""
+    try:
+        found = prober(job, progress=listener.progress, **words)
+    except ProbeError as error:
+        left = hosts_without(job.hosts, error.faults)
+        spare = job.spare_hosts - (len(job.hosts) - len(left))
+        if not left or spare < 0:
+            raise
+        for fault in error.faults:
+            listener.warning(f"{fault}\n    → the job starts without it: a spare host takes its place")
+        return _probed(replace(job, hosts=left, spare_hosts=spare), prober, listener, **words)
+    if not job.spare_hosts:
+        return job, found
+    needed = len(job.hosts) - job.spare_hosts
+    return replace(job, hosts=job.hosts[:needed]), replace(found, facts=found.facts[:needed])
 
 
 def agent_command(job: Job, plan: Plan) -> tuple[str, ...]:

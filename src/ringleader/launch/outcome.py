@@ -103,6 +103,32 @@ Exit = TypeVar("Exit", bound=JobExit)
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostFault:
+    """What a host's kernel said of a device while the job ran, or errors that a port counted."""
+
+    at: float
+    """Seconds from the launch."""
+    host: str
+    kind: str
+    """``kernel.xid``, ``kernel.link``, ``port.errors`` …: as the doctor's checks."""
+    number: int = 0
+    """Of an Xid."""
+    device: str = ""
+    """PCI address, or port: ``mlx5_0/1``."""
+    gpu: int | None = None
+    """Index of the GPU."""
+    text: str
+    """What it means, with the kernel's own words."""
+    remedy: str = ""
+    is_fault: bool = False
+    """The device is not well; otherwise a program's own error, or one that was corrected."""
+
+    def __str__(self) -> str:
+        said = "the kernel reports: " if self.kind.startswith("kernel.") else ""
+        return f"{self.host}: {said}{self.text}\n    → {self.remedy}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Restart:
     """All ranks were started again, or that was tried."""
 
@@ -151,6 +177,8 @@ class Outcome(JobExit):
     """Ranks that the others waited for while they were slow."""
     rate: Sample | None = None
     """How fast it trained, where it reported samples or steps; who listened has measured it."""
+    host_faults: tuple[HostFault, ...] = ()
+    """What the kernels of hosts said while the ranks of the last start ran, and errors of RDMA ports."""
     profile: Mapping[str, Any] | None = None
     """Where the steps of ``--profile`` went, as JSON values; who listened has read the traces."""
     devices: Mapping[str, HostFacts] = field(default_factory=dict)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ringleader.measurements.collective import CollectiveRun
-from ringleader.measurements.job import JobRun
 from ringleader.measurements.point_to_point import PointToPointRun
+from ringleader.measurements.recorded_job import JobRun
 from ringleader.measurements.training import TrainingRun
 from ringleader.scaling import Run
 

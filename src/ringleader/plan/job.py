@@ -24,6 +24,7 @@ from ringleader.option_fields import (
     many,
     option,
 )
+from ringleader.plan.containers import ENGINES, IMAGE_PYTHON, container_faults
 from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:  # only elastic jobs pay for it
@@ -37,6 +38,8 @@ LONGEST_GRACE = 86400.0
 """Seconds that ranks may be given to end; more is a slip of the pen, and no timer's business."""
 
 
+CHECKS = ("quick", "active")
+"""Values of ``--check``."""
 CONSISTENCY = ("warn", "error", "off")
 """Values of ``--consistency-check`` and ``RINGLEADER_CONSISTENCY_CHECK``."""
 RECYCLED_RESULTS, MOST_RECYCLED = 2, 1024
@@ -125,6 +128,16 @@ class Ssh:
         "--accept-new-host-keys",
         of="hosts",
     )
+    attempts: int = option(
+        "Try to connect to a host up to N times, a second apart, if it refuses. [default: 1]",
+        "--ssh-attempts",
+        default=1,
+        metavar="N",
+        least=1,
+        most=3600,
+        unit="attempts",
+        of="hosts",
+    )
     connect_timeout: float = 10.0
     """Seconds for one connection."""
 
@@ -132,6 +145,12 @@ class Ssh:
 def _directory(text: str) -> str:
     if not text:  # a variable of the shell may be unset
         raise WrongValueError("names no directory", "give its path")
+    return text
+
+
+def _file(text: str) -> str:
+    if not text.startswith("/"):
+        raise WrongValueError(f"{text[:80]!r} is not an absolute path", "hosts have no directory in common")
     return text
 
 
@@ -176,6 +195,27 @@ class Job:
         metavar="PATH",
         of="hosts",
     )
+    container: str | None = option(
+        "Run the ranks in containers of IMAGE, with the Python, Ringleader and MPI that are in it; hosts "
+        "need podman, docker, Apptainer or enroot, and nothing else.",
+        metavar="IMAGE",
+        of="hosts",
+    )
+    """An image that every host has, or the path of its file; ``None``: ranks run without containers."""
+    container_engine: str | None = option(
+        "Program that starts the containers. [default: podman or docker, whichever has the image; for .sif "
+        "apptainer, for .sqsh enroot]",
+        choices=ENGINES,
+        metavar="|".join(ENGINES),
+        of="hosts",
+    )
+    container_mounts: tuple[str, ...] = many(
+        "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory; "
+        "may be given again.",
+        "--container-mount",
+        metavar="SRC:DST[:ro]",
+        of="hosts",
+    )
     start_timeout: float = option(
         "How long to wait for all ranks to start. Time limits for checking hosts scale with this value. "
         "[default: 60]",
@@ -185,6 +225,32 @@ class Job:
     )
     """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
     grow with it: see ``patience``."""
+    kernel_log: str | None = option(
+        "File of the kernel's log on every host, where it is in neither of the usual places (a container). "
+        "[default: /dev/kmsg, else /var/log/kern.log]",
+        metavar="PATH",
+        read=_file,
+        of="hosts",
+    )
+    check: str | None = option(
+        "Check all hosts before any rank starts: quick makes the checks of `ringleader doctor`, active also "
+        "measures between the hosts (up to about two minutes). A host that fails is left out if the job "
+        "is elastic or has spare hosts; otherwise the job is refused (exit code 3).",
+        choices=CHECKS,
+        metavar="quick|active",
+        of="scale",
+    )
+    spare_hosts: int = option(
+        "Run on all hosts but N: on the first that can take part. The others replace hosts that cannot, or "
+        "that fail before a restart. [default: 0]",
+        default=0,
+        metavar="N",
+        least=0,
+        unit="spare hosts",
+        of="scale",
+    )
+    left_out: tuple[str, ...] = ()
+    """Hosts that ``check`` has left out: an elastic job takes them from no source."""
     np: int | None = option(
         "Number of ranks. [default: one per slot of the hosts; 1 without hosts]",
         *("-n", "-np", "--np"),
@@ -375,6 +441,10 @@ class Job:
     faults: tuple[Fault, ...] = field(default=(), repr=False)
     """Faults that were found while the request was being read; ``check`` reports them with its own."""
 
+    def interpreter(self, ours: str) -> str:
+        """Return the Python of programs of ours that ranks run; ``ours``: that of the launcher."""
+        return self.python or (ours if self.container is None else IMAGE_PYTHON)
+
     @property
     def patience(self) -> float:
         """How many times longer than usual hosts may take to answer: as ``start_timeout`` to its default."""
@@ -389,7 +459,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         found.append(Fault(where=where, what=what, hint=hint))
 
     known = {fault.where for fault in job.faults}
-    found += _faults_of_the_profile(job, known)
+    found += _faults_together(job, known)
     if not job.command and "COMMAND" not in known:
         wrong("COMMAND", "nothing to run", "ringleader run -n 2 python train.py")
     if any("\0" in word for word in job.command):
@@ -400,6 +470,10 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             hint = "a host takes at least 1 rank; leave the host out to give it none"
             wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
+    found += container_faults(job.container, job.container_engine, job.container_mounts, job.workdir)
+    if job.container is not None and (job.warm or job.elastic is not None):
+        what = "cannot be used with elastic jobs and --warm, whose ranks are forked on the hosts themselves"
+        wrong("--container", what, "leave one of them out")
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
         wrong("--warm", what, "leave it out")
@@ -419,8 +493,16 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     return tuple(found)
 
 
-def _faults_of_the_profile(job: Job, known: Collection[str]) -> Iterator[Fault]:
-    """Yield what is wrong with ``--profile``; ``known``: what has faults already."""
+def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
+    """Yield what is wrong with ``--profile`` and ``--spare-hosts``; ``known``: what has faults already."""
+    if job.spare_hosts and job.elastic is not None:
+        what = "means nothing for an elastic job, which continues on the hosts that are left"
+        hint = "leave it out: hosts beyond --max-np are spare hosts of an elastic job"
+        yield Fault(where="--spare-hosts", what=what, hint=hint)
+    elif job.hosts and job.spare_hosts >= len(job.hosts):
+        what = f"{job.spare_hosts} spare of {len(job.hosts)} hosts leaves none to run on"
+        hint = "name more hosts, or ask for fewer spare ones"
+        yield Fault(where="--spare-hosts", what=what, hint=hint)
     if job.profile is None and job.profile_dir is not None and "--profile" not in known:
         hint = "add --profile 20:40, or leave it out"
         yield Fault(where="--profile-dir", what="requires --profile", hint=hint)

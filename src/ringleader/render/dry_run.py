@@ -22,11 +22,15 @@ def dry_run_text(
     unset: Sequence[str] = (),
     ranks: Sequence[RankEnvironment],
     settings: Sequence[str] = (),
+    check: Sequence[str] = (),
+    containers: Mapping[str, str] | None = None,
 ) -> str:
     """Return the whole text.
 
     ``command`` starts the rank agents, with ``environment`` besides our variables and without those in
     ``unset``. ``ranks``: the environment of each. ``settings``: lines on the transports of each host.
+    ``check``: lines on what is checked before the start.
+    ``containers``: what runs the MPI's daemon in a container of another host, by its name.
 
     The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
     """
@@ -34,11 +38,16 @@ def dry_run_text(
     origin = "embedded" if mpi.embedded else mpi.mpirun
     size, hosts = _count(plan.size, "rank"), _count(len(plan.hosts), "host")
     sections = [
+        ("before the start: --check", list(check)),
         (f"plan: {size} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
         ("hostfile", command.hostfile.splitlines()),
         (
             "mpirun: its environment besides ours, then its argv",
             [*_lines(unset, dict(sorted(environment.items()))), shlex.join(command.argv)],
+        ),
+        (
+            "containers of other hosts: what ssh runs there, followed by the command of the MPI's daemon",
+            [f"{name}: {words}" for name, words in (containers or {}).items()],
         ),
         ("transports: variables that fit each host, and why", list(settings)),
         ("every rank: command", [f"cd {shlex.quote(job.workdir)}", shlex.join(job.command)]),

@@ -158,7 +158,7 @@ def _every_host(ssh: Ssh) -> list[str]:
     lines = [
         "    BatchMode yes",
         f"    ConnectTimeout {max(1, round(ssh.connect_timeout))}",
-        "    ConnectionAttempts 1",
+        f"    ConnectionAttempts {ssh.attempts}",
         f"    StrictHostKeyChecking {'accept-new' if ssh.accept_new else 'yes'}",
         "    ServerAliveInterval 5",
         "    ServerAliveCountMax 3",

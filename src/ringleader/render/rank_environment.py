@@ -170,6 +170,19 @@ def is_forwarded(name: str) -> bool:
     return name in FORWARDED_NAMES or name.startswith(FORWARDED_PREFIXES)
 
 
+OF_A_HOSTS_FILES = (
+    *("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH"),
+    *("PYTHONPATH", "PYTHONUSERBASE", "PYTHONPYCACHEPREFIX"),
+)
+"""Variables of the caller that name places an image has elsewhere or not at all."""
+
+
+def caller_of_containers(environ: Mapping[str, str], path: str) -> dict[str, str]:
+    """Return what of the caller's environment counts in containers whose image has PATH ``path``."""
+    kept = {name: value for name, value in environ.items() if is_forwarded(name)}
+    return {name: value for name, value in kept.items() if name not in OF_A_HOSTS_FILES} | {"PATH": path}
+
+
 def master_address(plan: Plan) -> str:
     """Return MASTER_ADDR: loopback where all ranks share a machine, else rank 0's host as others reach it."""
     if len(plan.hosts) == 1:

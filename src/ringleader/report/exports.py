@@ -1,7 +1,7 @@
 """A recorded run for other programs: Perfetto, Prometheus, OpenTelemetry, TensorBoard, MLflow.
 
 Each is written by its own library, which is imported when it is asked for alone. What is written are the
-series of `report.job`; in a trace the steps of ranks, too.
+series of `report.recorded_job`; in a trace the steps of ranks, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from ringleader import __version__
 from ringleader.errors import RefusedError
-from ringleader.measurements.job import JobRun, sums_of
-from ringleader.report.job import NUMBERS, Series, series
+from ringleader.measurements.recorded_job import JobRun, sums_of
+from ringleader.report.recorded_job import NUMBERS, Series, series
 
 MOST_METRICS = 1000
 """Values that MLflow takes at once."""

@@ -1,15 +1,15 @@
-"""A recorded run over time: rate, steps, ranks, bytes and GPUs. Needs matplotlib. Its words are in `job`."""
+"""A recorded run over time: rate, steps, ranks, bytes, GPUs. Needs matplotlib. Its words: `recorded_job`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ringleader.measurements.job import JobRun, quantile
+from ringleader.measurements.recorded_job import JobRun, quantile
 from ringleader.number_format import percent, seconds
 from ringleader.report.drawing import HEAT, MUTED, RULE, SERIES, UNCOUPLED, Chart, Plot
-from ringleader.report.job import NUMBERS, Series, series
 from ringleader.report.pair_map import draw_fields, draw_scale
+from ringleader.report.recorded_job import NUMBERS, Series, series
 
 COLUMNS = 60
 """Stretches of time that are drawn at most."""
@@ -21,7 +21,7 @@ TIMES = (2.0, 1.5, 1.25, 1.1, 1.05)
 """Times the median step at which the color of a rank changes, slow to fast."""
 WAITS = (0.5, 0.3, 0.2, 0.1, 0.05)
 """Parts of a step in waiting, likewise."""
-_MARKED = ("generation", "restart", "rank_failed", "host_lost", "hang")
+_MARKED = ("generation", "restart", "rank_failed", "host_lost", "hang", "host_fault")
 
 
 def plots(run: JobRun) -> Iterator[Plot]:

@@ -12,10 +12,10 @@ from ringleader.measurements.prediction_curve import PredictionCurve
 from ringleader.measurements.run_kinds import AnyRun
 from ringleader.report import (
     collective,
-    job,
     job_plots,
     pair_map,
     pairs,
+    recorded_job,
     scaling,
     scaling_plots,
     training,
@@ -37,7 +37,7 @@ KINDS = {
     "collective": KindOfRun(collective.summary, collective.document, collective.plots),
     "point-to-point": KindOfRun(pairs.summary, pairs.document, pair_map.plots),
     "training": KindOfRun(training.summary, training.document, training.plots),
-    "job": KindOfRun(job.summary, job.document, job_plots.plots),
+    "job": KindOfRun(recorded_job.summary, recorded_job.document, job_plots.plots),
 }
 
 

@@ -9,6 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from ringleader.errors import Fault
@@ -139,6 +140,14 @@ def faults_of_export(
     return [Fault(where="-x", what=what, hint="export ALL, or have the job read it from a file")]
 
 
+def after(options: BatchOptions, number: str) -> BatchOptions:
+    """Return the options with which a job begins once another one has done well; empty ``number``: alone."""
+    if not number:
+        return options
+    words = (f"--dependency=afterok:{number}", "--kill-on-invalid-dep=yes")
+    return replace(options, sbatch_arg=(*options.sbatch_arg, *words))
+
+
 def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: float) -> tuple[str, ...]:
     """Return the options for sbatch. ``name``: of a job that has none. ``np``: tasks, each one slot."""
     values = {
@@ -159,14 +168,20 @@ def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: flo
 
 _REQUEUE = """
 # Slurm sends USR1 {notice} seconds before the time limit: the job is asked to end, then queued again.
-again=
+again= end=$(mktemp)
 trap 'again=yes; kill -TERM $! 2>/dev/null' USR1
 trap 'kill -TERM $! 2>/dev/null' TERM  # where Slurm tracks jobs by cgroup, only this shell gets it
-{command} &
+RINGLEADER_OPT_RUN_JSON_FILE=$end {command} &
 job=$!
 while kill -0 "$job" 2>/dev/null; do wait "$job"; done
 wait "$job"
 code=$?
+if grep -qs '"whose": "host ' "$end"; then
+    echo "ringleader: waiting until Slurm, too, notices the lost node and queues the job again" >&2
+    sleep "$(scontrol show config | awk '$1 == "SlurmdTimeout" { print 2 * $3 + 60 }')" &
+    wait "$!"
+fi
+rm -f "$end"
 if [ -n "$again" ] && [ "$code" -ne 0 ]; then
     echo "ringleader: the time limit is near: job $SLURM_JOB_ID is queued again" >&2
     scontrol requeue "$SLURM_JOB_ID" || echo "ringleader: job $SLURM_JOB_ID could not be queued again" >&2

@@ -22,15 +22,17 @@ SECONDS = 75.0
 _FORMATS = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT")
 """Beginnings of variables that change what is printed."""
 _WRONG = (
-    ("[Ii]nvalid partition", "--partition", "Slurm has no partition {partition}"),
-    ("[Ii]nvalid account", "--account", "Slurm does not accept the account, or not in this partition"),
-    ("[Ii]nvalid qos", "--sbatch-arg=--qos", "Slurm does not accept the QOS"),
+    ("invalid partition", "--partition", "Slurm has no partition {partition}"),
+    ("invalid account", "--account", "Slurm does not accept the account, or not in this partition"),
+    ("invalid qos", "--sbatch-arg=--qos", "Slurm does not accept the QOS"),
+    ("violates accounting", "--account", "a limit of your account or QOS does not allow it"),
     ("time limit", "--time", "Slurm does not accept the time limit"),
-    ("[Nn]ode count|more processors|Too many|PartitionNodeLimit", "--nodes, -n", "Slurm refuses as many"),
+    ("node count|more processors|too many|PartitionNodeLimit", "--nodes, -n", "Slurm refuses as many"),
+    ("generic resource|gres", "--gpus", "the cluster has no such GPUs"),
     ("node configuration is not available", "--nodes, -n, --gpus", "no node of the partition has that"),
-    ("unrecognized option|invalid option|Invalid.*specification", "--sbatch-arg", "sbatch does not take it"),
+    ("unrecognized option|invalid option|invalid.*specif|is invalid", "--sbatch-arg", "Slurm refuses it"),
 )
-"""What sbatch prints where the request is wrong → the option, and what is wrong with it."""
+"""What sbatch prints where the request is wrong, in any case → the option, and what is wrong with it."""
 _MUNGE = "[Mm]unge|authentication|credential"
 _AWAY = "[Uu]nable to contact|[Cc]onnection refused|[Cc]ommunication|timed out|[Ss]ocket"
 _INVALID = "[Ii]nvalid job id"
@@ -65,12 +67,12 @@ class Slurm:
         job = out.strip().splitlines()[-1].partition(";")[0] if out.strip() else ""
         if code == 0 and job.isdigit():
             return job
-        for pattern, where, what in _WRONG:
-            if re.search(pattern, err):
-                name = next((one.partition("=")[2] for one in words if one.startswith("--partition=")), "")
-                hint = await self._known_partitions() if where == "--partition" else _said(err)
-                raise RequestError(what.format(partition=name), where=where, hint=hint)
-        raise refusal("sbatch", code, err)
+        where, what = wrong_option(err)
+        if not where:
+            raise refusal("sbatch", code, err)
+        name = next((one.partition("=")[2] for one in words if one.startswith("--partition=")), "")
+        hint = await self._known_partitions() if where == "--partition" else _said(err)
+        raise RequestError(what.format(partition=name), where=where, hint=hint)
 
     async def jobs(self, *ids: str) -> list[SlurmJob]:
         """Return jobs by number, else all of this user; of one that ended long ago, what accounting has."""
@@ -142,6 +144,12 @@ class Slurm:
                 await process.wait()
         code = process.returncode or 0
         return code, out.decode(errors="replace"), err.decode(errors="replace")
+
+
+def wrong_option(err: str) -> tuple[str, str]:
+    """Return which option sbatch refuses, and what is wrong with it; empty where it is none of them."""
+    found = (row[1:] for row in _WRONG if re.search(row[0], err, re.IGNORECASE))
+    return next(found, ("", ""))
 
 
 def refusal(where: str, code: int, err: str) -> RefusedError:

@@ -1,7 +1,5 @@
 """SyncBatchNorm on parts of a batch against torch's BatchNorm on the whole of it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

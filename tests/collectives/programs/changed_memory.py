@@ -1,4 +1,4 @@
-"""What scripts do to the memory of models and gradients between wrap and step, against one process.
+"""What scripts do to the memory of gradients that `tests/sequences` does not draw, against one process.
 
 Each habit trains a small model on all ranks, and again in this rank alone on the mean of all gradients.
 """
@@ -14,39 +14,6 @@ import ringleader.torch as hvd
 STEPS = 4
 
 
-def converted(change, at=1):
-    """The model is changed before the step ``at``; 0: right after the optimizer was wrapped."""
-
-    def habit(step, world):
-        if step == at:
-            change(world.model)
-
-    return habit
-
-
-def data_replaced(step, world):
-    if step == 2:
-        for p in world.parameters:
-            p.data = p.data.clone() * 0.9
-
-
-def flat_buffer(step, world):
-    """All gradients are views of one tensor of the script, which it sets to zero itself."""
-    if not hasattr(world, "flat"):
-        world.flat = torch.zeros(sum(p.numel() for p in world.parameters))
-    world.flat.zero_()
-    start = 0
-    for p in world.parameters:
-        p.grad = world.flat[start : start + p.numel()].view_as(p)
-        start += p.numel()
-
-
-def flat_buffer_set_once(step, world):
-    if not hasattr(world, "flat"):
-        flat_buffer(step, world)
-    world.flat.zero_()
-
-
 def numpy_gradients(step, world):
     if step == 0:
         world.arrays = [torch.zeros_like(p).numpy() for p in world.parameters]
@@ -56,17 +23,6 @@ def numpy_gradients(step, world):
         array[...] = 0
 
 
-def kept(step, world):
-    """Gradients of the last step, whole and in part, stay what they were."""
-    for tensor, values in getattr(world, "kept", []):
-        assert torch.equal(tensor, values), (step, tensor, values)
-
-
-def keep(world):
-    grads = [p.grad for p in world.parameters] + [p.grad.flatten()[1:] for p in world.parameters]
-    world.kept = [(one, one.clone()) for one in grads]
-
-
 def gradients_shared(step, world):
     for p in world.parameters:
         if p.grad is not None:
@@ -74,19 +30,8 @@ def gradients_shared(step, world):
 
 
 HABITS = {
-    "nothing": lambda step, world: None,
-    "channels_last": converted(lambda m: m.to(memory_format=torch.channels_last)),
-    "channels_last at once": converted(lambda m: m.to(memory_format=torch.channels_last), 0),
-    "double": converted(lambda m: m.double()),
-    "double at once": converted(lambda m: m.double(), 0),
-    "share_memory": converted(lambda m: m.share_memory()),
-    "share_memory at once": converted(lambda m: m.share_memory(), 0),
     "there and back": lambda step, world: world.model.double() if step % 2 else world.model.float(),
-    "p.data": data_replaced,
-    "flat buffer": flat_buffer,
-    "flat buffer set once": flat_buffer_set_once,
     "NumPy's gradients": numpy_gradients,
-    "kept": kept,
     "gradients shared": gradients_shared,
 }
 OPTIONS = {
@@ -134,9 +79,6 @@ class World:
                 self.optimizer.step()
         else:
             self.optimizer.step()
-        if habit is kept:
-            kept(step, self)
-            keep(self)
         if not first:
             self.optimizer.zero_grad(set_to_none=to_none)
 
@@ -148,8 +90,6 @@ CASES = list(itertools.product(["plain"], ZERO)) + list(
 for option, zeroed in CASES:
     zero = ZERO[zeroed]
     for name, habit in HABITS.items():
-        if (habit is kept and zeroed != "none first") or (habit is flat_buffer and zeroed == "none last"):
-            continue
         ours, alone = World(copy.copy(OPTIONS[option])), World()
         for step in range(STEPS):
             what = f"{option}, {zeroed}, {name}, step {step}"

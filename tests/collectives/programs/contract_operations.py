@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import torch
+from refusals import refused
 
 import ringleader.torch as hvd
 from ringleader.torch.basics import session
@@ -54,15 +55,6 @@ def total(arrays, dtype):
     return np.any(arrays, axis=0) if dtype == torch.bool else np.sum(arrays, axis=0)
 
 
-def raises(kind, call, text=""):
-    try:
-        call()
-    except kind as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError(f"{kind.__name__} was not raised ({text})")
-
-
 def splits_of(place, size):
     return [(place * 2 + other) % 4 for other in range(size)]
 
@@ -89,12 +81,14 @@ def alltoalls(group, dtype):
     none = torch.zeros(size, dtype=torch.int32)
     got, counts = hvd.alltoall(mine, none, process_set=group)
     check(got, np.zeros((0, 3)), "nothing", dtype)
+    flat = [wide(values(rank, (size,), dtype))[me] for rank in ranks]
+    check(hvd.alltoall(values(RANK, (size,), dtype), process_set=group), np.array(flat), "numbers", dtype)
 
 
 def scatters(group, dtype):
     ranks = members(group)
     me, size = ranks.index(RANK), len(ranks)
-    for shape in [(2 * size + 1, 3), (size - 1, 2), (0, 4), (70_001,)]:
+    for shape in [(2 * size + 1, 3), (size - 1, 2), (size, 2), (1, 2), (0, 4), (70_001,)]:
         arrays = [wide(values(rank, shape, dtype)) for rank in ranks]
         want = np.array_split(total(arrays, dtype), size)[me]
         got = hvd.reducescatter(values(RANK, shape, dtype), op=hvd.Sum, process_set=group)
@@ -117,7 +111,7 @@ def scatters(group, dtype):
 def groups(group, dtype):
     ranks = members(group)
     me, size = ranks.index(RANK), len(ranks)
-    shapes = [(3,), (2, 5), (1,)]
+    shapes = [(3,), (2, 5), (0,), (1,)]
 
     def bring(rank):
         return [values(rank, shape, dtype, salt) for salt, shape in enumerate(shapes)]
@@ -163,6 +157,30 @@ def rest(group, dtype):
     arrays = [wide(values(rank, (7,), dtype)) for rank in ranks]
     got = hvd.allreduce(values(RANK, (7,), dtype), op=hvd.Sum, process_set=group)
     check(got, total(arrays, dtype), "sum")
+
+
+def large(group):
+    """Beyond a slot of the window, and beyond a piece between hosts."""
+    ranks, words = members(group), {"process_set": group}
+    me, size = ranks.index(RANK), len(ranks)
+    rows = [values(rank, (150_001 + rank, 2), torch.float32) for rank in ranks]
+    check(hvd.allgather(rows[me], **words), np.concatenate([wide(one) for one in rows]), "large allgather")
+    splits = [[70_001 * (place + to + 1) for to in range(size)] for place in range(size)]
+    full = [wide(values(rank, (sum(splits[at]), 3), torch.float32)) for at, rank in enumerate(ranks)]
+    parts = [one[sum(theirs[:me]) :][: theirs[me]] for one, theirs in zip(full, splits, strict=True)]
+    mine = torch.from_numpy(full[me]).float()
+    got, _counts = hvd.alltoall(mine, torch.tensor(splits[me], dtype=torch.int32), **words)
+    check(got, np.concatenate(parts), "large alltoall")
+    for dtype in (torch.float32, torch.bfloat16):
+        shapes = [(400_001, 2), (3,), (300_000,)]
+        sums = [total([wide(values(rank, shape, dtype)) for rank in ranks], dtype) for shape in shapes]
+        got = hvd.reducescatter(values(RANK, shapes[0], dtype), op=hvd.Sum, **words)
+        check(got, np.array_split(sums[0], size)[me], "large reducescatter", dtype)
+        results = hvd.grouped_allreduce([values(RANK, one, dtype) for one in shapes], op=hvd.Sum, **words)
+        for got, want in zip(results, sums, strict=True):
+            check(got, want, "large grouped_allreduce", dtype)
+    got = hvd.broadcast(values(RANK, (500_009,), torch.float32), ranks[-1], **words)
+    check(got, wide(values(ranks[-1], (500_009,), torch.float32)), "large broadcast")
 
 
 def gradients(group):
@@ -257,18 +275,18 @@ def sparse(group):
     if len(ranks) > 1:
         other = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (4 + RANK,))
         wait = hvd.sparse_allreduce_async(other, "sizes", hvd.Sum, group)
-        raises(hvd.HorovodInternalError, wait, "Mismatched")
-    raises(ValueError, lambda: hvd.sparse_allreduce_async(torch.ones(2), "dense", hvd.Sum))
-    raises(ValueError, lambda: hvd.sparse_allreduce_async(bring(RANK, torch.float32), "max", hvd.Max))
+        refused(hvd.HorovodInternalError, wait, "Mismatched")
+    refused(ValueError, lambda: hvd.sparse_allreduce_async(torch.ones(2), "dense", hvd.Sum))
+    refused(ValueError, lambda: hvd.sparse_allreduce_async(bring(RANK, torch.float32), "max", hvd.Max))
 
 
 def adasum():
     """The pair rule, up the tree; the same bits on every rank."""
     if SIZE & (SIZE - 1):
-        raises(NotImplementedError, lambda: hvd.allreduce(torch.ones(3), op=hvd.Adasum))
+        refused(NotImplementedError, lambda: hvd.allreduce(torch.ones(3), op=hvd.Adasum))
         return
 
-    def bring(rank, dtype, count=1001):
+    def bring(rank, dtype, count):
         generator = np.random.default_rng(rank)
         return torch.tensor(generator.normal(size=count) + (np.arange(count) % 3)).to(dtype)
 
@@ -277,20 +295,21 @@ def adasum():
         of_a, of_b = (1 - dot / (2 * (one @ one)) if one.any() else 1 for one in (a, b))
         return of_a * a + of_b * b
 
-    for dtype, tolerance in (
-        (torch.float64, 1e-13),
-        (torch.float32, 1e-5),
-        (torch.float16, 2e-2),
-        (torch.bfloat16, 1e-1),
+    for dtype, tolerance, count in (
+        (torch.float64, 1e-13, 1001),
+        (torch.float32, 1e-5, 1001),
+        (torch.float32, 1e-5, 400_001),
+        (torch.float16, 2e-2, 1001),
+        (torch.bfloat16, 1e-1, 1001),
     ):
-        level = [wide(bring(rank, dtype)) for rank in range(SIZE)]
+        level = [wide(bring(rank, dtype, count)) for rank in range(SIZE)]
         while len(level) > 1:
             level = [pair(a, b) for a, b in zip(level[::2], level[1::2], strict=True)]
-        got = hvd.allreduce(bring(RANK, dtype), op=hvd.Adasum)
+        got = hvd.allreduce(bring(RANK, dtype, count), op=hvd.Adasum)
         assert np.allclose(wide(got), level[0], rtol=tolerance, atol=tolerance), (got, level[0])
         bits = hvd.allgather_object(got.view(torch.uint8).numpy().tobytes())
         assert len(set(bits)) == 1
-        inplace = bring(RANK, dtype)
+        inplace = bring(RANK, dtype, count)
         assert hvd.allreduce_(inplace, op=hvd.Adasum, prescale_factor=2.0, postscale_factor=0.5) is inplace
         assert np.allclose(wide(inplace), level[0], rtol=tolerance, atol=tolerance)
     check(hvd.allreduce(torch.zeros(5), op=hvd.Adasum), np.zeros(5), "zeros")
@@ -299,18 +318,18 @@ def adasum():
     axis[RANK] = RANK + 1.0
     check(hvd.allreduce(axis, op=hvd.Adasum), np.arange(1.0, SIZE + 1), "orthogonal vectors")
     check(hvd.allreduce(torch.zeros(0), op=hvd.Adasum), np.zeros(0), "nothing")
-    raises(ValueError, lambda: hvd.allreduce(torch.ones(3, dtype=torch.int32), op=hvd.Adasum))
+    refused(ValueError, lambda: hvd.allreduce(torch.ones(3, dtype=torch.int32), op=hvd.Adasum))
 
 
 def errors_of_a_set(group):
     ones = torch.ones(2 * SIZE, 2)
     if RANK in group.ranks:
         outside = next(rank for rank in range(SIZE) if rank not in group.ranks)
-        raises(ValueError, lambda: hvd.broadcast(ones, outside, process_set=group), "root")
-        raises(NotImplementedError, lambda: hvd.allreduce(ones, op=hvd.Adasum, process_set=group))
+        refused(ValueError, lambda: hvd.broadcast(ones, outside, process_set=group), "root")
+        refused(NotImplementedError, lambda: hvd.allreduce(ones, op=hvd.Adasum, process_set=group))
     else:
-        raises(ValueError, lambda: hvd.allreduce(ones, process_set=group), "not a member")
-        raises(ValueError, lambda: hvd.alltoall(ones, process_set=group), "not a member")
+        refused(ValueError, lambda: hvd.allreduce(ones, process_set=group), "not a member")
+        refused(ValueError, lambda: hvd.alltoall(ones, process_set=group), "not a member")
 
 
 def errors():
@@ -319,25 +338,25 @@ def errors():
     def splits(numbers, dtype=torch.int32):
         return lambda: hvd.alltoall(ones, torch.tensor(numbers, dtype=dtype))
 
-    raises(ValueError, splits([[1] * SIZE]), "1-D")
-    raises(ValueError, splits([1] * SIZE, torch.int64), "int32")
-    raises(ValueError, splits([1] * (SIZE + 1)), "entries")
-    raises(ValueError, splits([3] * SIZE), "do not fit")
-    raises(ValueError, splits([-1] + [1] * (SIZE - 1)), "do not fit")
+    refused(ValueError, splits([[1] * SIZE]), "1-D")
+    refused(ValueError, splits([1] * SIZE, torch.int64), "int32")
+    refused(ValueError, splits([1] * (SIZE + 1)), "entries")
+    refused(ValueError, splits([3] * SIZE), "do not fit")
+    refused(ValueError, splits([-1] + [1] * (SIZE - 1)), "do not fit")
     if SIZE > 1:
-        raises(ValueError, lambda: hvd.alltoall(torch.ones(SIZE + 1)), "multiple")
-    raises(ValueError, lambda: hvd.alltoall(torch.tensor(1.0)))
-    raises(ValueError, lambda: hvd.allgather(torch.tensor(1.0)))
-    raises(ValueError, lambda: hvd.reducescatter(torch.tensor(1.0)))
+        refused(ValueError, lambda: hvd.alltoall(torch.ones(SIZE + 1)), "multiple")
+    refused(ValueError, lambda: hvd.alltoall(torch.tensor(1.0)))
+    refused(ValueError, lambda: hvd.allgather(torch.tensor(1.0)))
+    refused(ValueError, lambda: hvd.reducescatter(torch.tensor(1.0)))
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):
-        raises(hvd.HorovodInternalError, lambda op=op: hvd.reducescatter(ones, op=op))
-        raises(hvd.HorovodInternalError, lambda op=op: hvd.grouped_reducescatter([ones], op=op))
-    raises(ValueError, lambda: hvd.broadcast(ones, SIZE), "root")
-    raises(ValueError, lambda: hvd.allreduce(ones, average=True, op=hvd.Sum), "supersedes")
-    raises(ValueError, lambda: hvd.allreduce(ones.to(torch.complex64)), "not supported")
-    raises(ValueError, lambda: hvd.allreduce(ones.to_sparse()), "layout")
-    raises(ValueError, lambda: hvd.allreduce(torch.ones(2, device="meta")), "meta")
-    raises(ValueError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.bool)), "average")
+        refused(hvd.HorovodInternalError, lambda op=op: hvd.reducescatter(ones, op=op))
+        refused(hvd.HorovodInternalError, lambda op=op: hvd.grouped_reducescatter([ones], op=op))
+    refused(ValueError, lambda: hvd.broadcast(ones, SIZE), "root")
+    refused(ValueError, lambda: hvd.allreduce(ones, average=True, op=hvd.Sum), "supersedes")
+    refused(ValueError, lambda: hvd.allreduce(ones.to(torch.complex64)), "not supported")
+    refused(ValueError, lambda: hvd.allreduce(ones.to_sparse()), "layout")
+    refused(ValueError, lambda: hvd.allreduce(torch.ones(2, device="meta")), "meta")
+    refused(ValueError, lambda: hvd.allreduce(torch.ones(2, dtype=torch.bool)), "average")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check(hvd.allreduce(torch.ones(2), average=False), np.full(2, float(SIZE)), "average=False")
@@ -356,7 +375,7 @@ def errors():
         lambda: hvd.allreduce(torch.ones(4), name="adasum", op=hvd.Sum if RANK else hvd.Max),
     ]
     for mistake in mistakes:
-        raises(hvd.HorovodInternalError, mistake, "Mismatched")
+        refused(hvd.HorovodInternalError, mistake, "Mismatched")
         check(hvd.allreduce(torch.ones(2), op=hvd.Sum), np.full(2, float(SIZE)), "after a mismatch")
 
 
@@ -367,7 +386,7 @@ def names():
         one = hvd.grouped_allreduce_async([torch.ones(2), torch.ones(3)], name="twice", op=hvd.Sum)
         if SIZE > 1:
             more = ([torch.ones(2), torch.ones(3)], None, "twice", hvd.Sum)
-            raises(ValueError, lambda: hvd.grouped_allreduce_async(*more), "pending")
+            refused(ValueError, lambda: hvd.grouped_allreduce_async(*more), "pending")
     hvd.barrier()
     if one is None:
         one = hvd.grouped_allreduce_async([torch.ones(2), torch.ones(3)], name="twice", op=hvd.Sum)
@@ -387,8 +406,8 @@ def objects():
         assert got == {"a": 1}
     error = TypeError if RANK == 0 else hvd.HorovodInternalError
     broken = Unpicklable() if RANK == 0 else 1
-    raises(error, lambda: hvd.broadcast_object(broken, 0))
-    raises(error, lambda: hvd.allgather_object(broken))
+    refused(error, lambda: hvd.broadcast_object(broken, 0))
+    refused(error, lambda: hvd.allgather_object(broken))
     model = torch.nn.Linear(3, 2)
     model.register_buffer("scalar", torch.tensor(RANK))
     with torch.no_grad():
@@ -399,7 +418,7 @@ def objects():
     hvd.broadcast_parameters([("weight", model.weight)], 0)
     hvd.broadcast_parameters(model.parameters(), 0)
     for wrong in (torch.ones(3), "text", None, 7):
-        raises(ValueError, lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0), "invalid params")
+        refused(ValueError, lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0), "invalid params")
 
 
 class Unpicklable:
@@ -413,6 +432,7 @@ for one in SETS:
     for kind in DTYPES if one is hvd.global_process_set else DTYPES[::3]:
         for part in (alltoalls, scatters, groups, rest):
             part(one, kind)
+    large(one)
     gradients(one)
     sparse(one)
 hvd.barrier()

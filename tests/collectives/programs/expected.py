@@ -4,8 +4,6 @@ and products are exact in every element type; only averages of floating-point ty
 An operation is a dict as `test_programs.operations` draws it; ranks in it are positions in its process set.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

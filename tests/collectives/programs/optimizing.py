@@ -10,6 +10,7 @@ import pickle
 import warnings
 
 import torch
+from refusals import refused
 from torch.nn.functional import mse_loss
 
 import ringleader.torch as hvd
@@ -86,15 +87,6 @@ def close(got, want, what):
 
 def wrapped(model, make=sgd, **settings):
     return hvd.DistributedOptimizer(make(model.parameters()), model.named_parameters(), **settings)
-
-
-def refused(error, act, *words):
-    try:
-        act()
-    except error as caught:
-        assert all(word in str(caught) for word in words), caught
-        return
-    raise AssertionError(f"went through; {error} expected")
 
 
 def met(optimizer):

@@ -7,8 +7,6 @@ A program is a list of phases. All ranks go through the phases in one order; wha
 in which order, is each rank's own affair.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import hashlib
 import json

@@ -4,6 +4,7 @@ import os
 import time
 
 import torch
+from refusals import refused
 
 import ringleader.torch as hvd
 from ringleader.adapters.process_sets import process_set_ids_and_ranks
@@ -13,15 +14,6 @@ hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 EVERYBODY = {0: list(range(SIZE))}
 ALL = torch.arange(1.0, SIZE + 1)
-
-
-def refused(error, call, *words):
-    try:
-        call()
-    except error as raised:
-        assert all(word in str(raised) for word in words), raised
-    else:
-        raise AssertionError("nothing was raised")
 
 
 # numbers, objects and words

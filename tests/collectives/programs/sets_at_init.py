@@ -3,18 +3,10 @@
 import sys
 
 import torch
+from refusals import refused
 
 import ringleader.torch as hvd
 from ringleader.adapters.process_sets import process_set_ids_and_ranks
-
-
-def refused(error, call, *words):
-    try:
-        call()
-    except error as raised:
-        assert all(word in str(raised) for word in words), raised
-    else:
-        raise AssertionError("nothing was raised")
 
 
 def total(**how):

@@ -3,6 +3,7 @@
 import copy
 
 import torch
+from refusals import refused_everywhere as fails
 from torch import nn
 
 import ringleader.torch as hvd
@@ -52,18 +53,6 @@ def compare(script, what, most=1e-12, **more):
     assert torch.allclose(got, want, rtol=most, atol=most), (what, (got - want).abs().max())
     assert len(set(hvd.allgather_object(got.numpy().tobytes()))) == 1, what
     assert told is None or torch.allclose(mine, told, rtol=most, atol=most), what
-
-
-def fails(error, act, *words):
-    """All ranks get the error, and continue."""
-    try:
-        act()
-    except error as caught:
-        text = str(caught)
-    else:
-        text = ""
-    everybody = hvd.allgather_object(text)
-    assert all(all(word in one for word in words) and one for one in everybody), everybody
 
 
 # what a script does to parameters outside the optimizer

@@ -5,6 +5,7 @@ import io
 import pickle
 
 import torch
+from refusals import refused_everywhere as fails
 from torch import nn
 
 import ringleader.torch as hvd
@@ -43,18 +44,6 @@ def values(model):
 def alike(model, other, what):
     assert torch.allclose(values(model), values(other), rtol=1e-9, atol=1e-12), what
     assert len(set(hvd.allgather_object(values(model).numpy().tobytes()))) == 1, what
-
-
-def fails(error, act, *words):
-    """All ranks get the error, and continue."""
-    try:
-        act()
-    except error as caught:
-        text = str(caught)
-    else:
-        text = ""
-    everybody = hvd.allgather_object(text)
-    assert all(all(word in one for word in words) and one for one in everybody), everybody
 
 
 def pair():

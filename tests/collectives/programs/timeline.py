@@ -1,7 +1,5 @@
 """Horovod's calls for a timeline, and what is in the file a tenth of a second after an allreduce."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@ training_sequences.py SOCKET     sequences come as lines of JSON, one answer eac
 A sequence names its layout, for which the engine begins a new life where it had another one.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import json

@@ -7,6 +7,7 @@ from importlib import import_module
 
 import numpy as np
 import tensorflow as tf
+from refusals import raises
 
 import ringleader.tensorflow as hvd
 from ringleader.adapters.basics import HorovodBasics
@@ -33,15 +34,6 @@ for path, names in NAMES.items():
     assert not (lacking := [name for name in names.split() if not hasattr(module, name)]), (path, lacking)
 assert hvd.mpi_ops._basics.rank is hvd.rank is HorovodBasics().rank is HorovodBasics(hvd.__file__).rank
 assert extension_available("tensorflow") and not gpu_available("tensorflow") and not hvd.nccl_built()
-
-
-def raises(kind, words, call, *arguments, **more):
-    try:
-        call(*arguments, **more)
-    except kind as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(words)
 
 
 raises(ValueError, "hvd.init()", hvd.rank)

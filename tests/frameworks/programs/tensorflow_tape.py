@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import tensorflow as tf
+from refusals import raises
 
 import ringleader.tensorflow as hvd
 from ringleader.tensorflow.gradient_aggregation import LocalGradientAggregationHelper
@@ -145,15 +146,6 @@ if SIZE > 1:
     some = hvd.add_process_set([0])
     close(both(process_set=some)["dense"][0], [RANK + 1] * 3)
     hvd.remove_process_set(some)
-
-
-def raises(kind, words, call, *arguments, **more):
-    try:
-        call(*arguments, **more)
-    except kind as error:
-        assert words in str(error), error
-        return str(error)
-    raise AssertionError(words)
 
 
 wrap = hvd.DistributedGradientTape

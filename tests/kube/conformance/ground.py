@@ -86,8 +86,7 @@ class Answer:
         """The document of an answer that is as it should be."""
         wanted = statuses or (200, 201)
         assert self.status in wanted, f"HTTP {self.status} where {wanted} was expected: {self.text}"
-        found: Document = json.loads(self.body)
-        return found
+        return json.loads(self.body)
 
     def refused(self, status: int, reason: str = "", words: str = "") -> Document:
         """The Status of an answer that refuses in the expected way."""
@@ -116,8 +115,7 @@ class Watch:
         except TimeoutError:
             raise AssertionError(f"the watch told nothing within {PATIENCE} s")
         line, self._rest = self._rest.split(b"\n", 1)
-        found: Document = json.loads(line)
-        return found
+        return json.loads(line)
 
     async def next(self) -> Document:
         """The next event of what the check itself has made.

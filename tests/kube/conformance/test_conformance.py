@@ -1,7 +1,5 @@
 """The checks, put to the fake or to the cluster of ``TEST_KUBECONFIG``; each says where it is promised."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -647,13 +645,10 @@ def place() -> Iterator[tuple[Server, FakeCluster | None]]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("run", "cites", "fake_only"), CHECKS, ids=[run.__name__ for run, _, _ in CHECKS])
-def test_check(run: Run, cites: str, fake_only: bool, place: tuple[Server, FakeCluster | None]) -> None:
+async def test_check(run: Run, cites: str, fake_only: bool, place: tuple[Server, FakeCluster | None]) -> None:
     server, fake = place
     if fake_only and fake is None:
         pytest.skip("a real cluster forgets after five minutes")
 
-    async def put() -> None:
-        async with ground(server, fake) as found:
-            await run(found)
-
-    asyncio.run(put())
+    async with ground(server, fake) as found:
+        await run(found)

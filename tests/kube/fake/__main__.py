@@ -3,8 +3,6 @@
 Its first line says where it is; it ends with its standard input.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """Who asks, and what the stored Roles and bindings allow: RBAC in the words of a real server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

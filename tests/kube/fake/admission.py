@@ -1,7 +1,5 @@
 """ValidatingAdmissionPolicies: who may change what besides RBAC, judged by cel-python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

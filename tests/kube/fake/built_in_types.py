@@ -4,8 +4,6 @@ A wrong type is refused before anything else is looked at, an unknown field is d
 client wants strictness), a null is the same as nothing.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable

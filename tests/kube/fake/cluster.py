@@ -1,7 +1,5 @@
 """A fake cluster: its server on loopback, in a separate thread, and the handles that tests need."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import datetime
@@ -202,8 +200,7 @@ class FakeCluster:
             kind = self.objects.kinds.of_document(copy)
             assert kind is not None, f"no such kind: {copy.get('apiVersion')} {copy.get('kind')}"
             place = (namespace or copy["metadata"].get("namespace", "default")) if kind.namespaced else ""
-            found: Document = orjson.loads(self.objects.create(kind, place, copy))
-            return found
+            return orjson.loads(self.objects.create(kind, place, copy))
 
         return self.call(work)
 

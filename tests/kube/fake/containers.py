@@ -1,7 +1,5 @@
 """What containers have said and how commands run in them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -3,8 +3,6 @@
 Rules in CEL (``x-kubernetes-validations``) are judged by cel-python.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Iterator, Mapping

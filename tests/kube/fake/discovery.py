@@ -1,7 +1,5 @@
 """What the server says of itself: its version, groups and resources, as much as kubectl and clients need."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import orjson

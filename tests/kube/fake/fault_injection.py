@@ -1,7 +1,5 @@
 """Trouble on request: refusals, dropped and stale watches, slow answers, a server that is away."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The garbage collector and the namespace controller: what goes when something else has gone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 

@@ -1,7 +1,5 @@
 """What the server does to objects of each built-in kind before it stores them."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import copy

@@ -1,7 +1,5 @@
 """The kinds of objects that the server knows from the start; definitions of custom ones add more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules of names, labels and annotations, and what the server itself writes into metadata."""
 
-from __future__ import annotations
-
 import re
 import secrets
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pods and Pod templates: defaults, validation, what may change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

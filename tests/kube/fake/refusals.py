@@ -1,7 +1,5 @@
 """Refusals as a real API server words them: a ``Status`` with code, reason, message and details."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

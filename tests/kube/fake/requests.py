@@ -1,7 +1,5 @@
 """What a request is about: verb, kind, namespace, name, subresource."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote

@@ -1,7 +1,5 @@
 """Label and field selectors as the API writes them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The HTTP side: requests become calls, values and refusals become responses."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ A test says how a process is started (in which network namespace, with which mou
 which environment and which files, comes from the Pod.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -180,7 +178,6 @@ class Processes:
         if started is not None:
             started()  # begins the container's log
         log = self._log(pod, container)
-        assert process.stdout is not None
         try:
             while data := await process.stdout.read(65536):
                 log.write(data)

@@ -3,8 +3,6 @@
 It follows ``pkg/controller/job/job_controller.go``. What moves Pods is ``simulated_kubelet``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Iterable

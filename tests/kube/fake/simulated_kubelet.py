@@ -1,7 +1,5 @@
 """Scheduler and kubelet: Pods go from Pending to Running to done, at once or step by step."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol

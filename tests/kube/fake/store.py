@@ -4,8 +4,6 @@ An object is kept as the bytes that are sent: reading it as a document decodes t
 caller does to a document changes what is stored, and a watch event is encoded once for all its watchers.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -34,8 +32,7 @@ class Entry:
 
     def document(self) -> Document:
         """The object, as a copy of the caller's own."""
-        found: Document = orjson.loads(self.encoded)
-        return found
+        return orjson.loads(self.encoded)
 
 
 @dataclass(slots=True, eq=False)

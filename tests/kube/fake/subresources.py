@@ -1,7 +1,5 @@
 """Subresources besides status: scale, and what reaches into containers: logs, and commands over WebSocket."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime
 from typing import Any

@@ -166,6 +166,7 @@ class Nodes:
             spec = pod["spec"]
             zone = f"{spec.get('subdomain')}.{pod['metadata']['namespace']}.svc"
             found = [f"{spec.get('hostname')}.{zone}.cluster.local", f"{spec.get('hostname')}.{zone}"]
+            found.append(f"{spec.get('hostname')}.{spec.get('subdomain')}")  # a search domain of every Pod
             if pod is reader or f"{zone}.cluster.local" in searches:
                 found.append(spec.get("hostname"))
             lines.append(" ".join([self._host(pod).address, *found]))

@@ -52,8 +52,12 @@ class Stage:
         text = document if isinstance(document, str) else json.dumps(document)
         file = self.folder / "job.yaml"
         file.write_text(text, encoding="utf-8")
+        return self.run(str(file), verb="submit")
+
+    def run(self, *words: str, verb: str = "run") -> Ended:
+        """Run a job from the command line to its end."""
         try:
-            done = self.ringleader("submit", "--kubeconfig", str(self.kubeconfig), str(file))
+            done = self.ringleader(verb, "--kubeconfig", str(self.kubeconfig), *words)
         except subprocess.TimeoutExpired as error:
             raise AssertionError(f"{error}: {error.stderr!r}\n{self.story()}")
         return Ended(code=done.returncode, out=done.stdout, err=done.stderr)

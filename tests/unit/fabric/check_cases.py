@@ -1,7 +1,5 @@
 """A passing and a failing host for every check, made of the hosts in ``tests.fabric_hosts``."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
@@ -19,6 +17,8 @@ from ringleader.fabric.facts import (
     DeviceFile,
     HostFacts,
     HugePages,
+    KernelEvent,
+    KernelLog,
     Library,
     Limit,
     MpiFacts,
@@ -54,6 +54,12 @@ SOFTWARE = Software(
     mpis=(MpiFacts(family="Open MPI", version="5.0.8", mpirun="/usr/bin/mpirun", built_with={"ucx": True}),),
     nccl=(Library(name="libnccl.so.2", path="/venv/libnccl.so.2", version="2.27.3", source="wheel"),),
 )
+
+
+def said(*texts: str, **event: Any) -> HostFacts:
+    """Return a sound host whose kernel said this."""
+    events = tuple(KernelEvent(text=text, **event) for text in texts)
+    return replace(hgx(), kernel_log=KernelLog(source="/dev/kmsg", events=events))
 
 
 def worst(id: str, host: HostFacts) -> CheckResult:
@@ -187,7 +193,6 @@ def pci(address: str, **fields: Any) -> HostFacts:
 def bridge(**fields: Any) -> HostFacts:
     """Return a host with a change of the bridge right above the first GPU."""
     found = hgx().pci_device(hgx().gpus[0].pci_address)
-    assert found is not None
     return pci(found.ancestors[-1], **fields)
 
 
@@ -268,6 +273,7 @@ PASSING: Mapping[str, Case] = {
     ),
     "roce.pauses": lambda: read_twice(pauses(0)),
     "port.xmit-wait": lambda: read_twice(hgx()),
+    **dict.fromkeys(("kernel.xid", "kernel.nic", "kernel.link", "kernel.pcie", "kernel.oom"), said),
     **dict.fromkeys(("efa.hugepages", "efa.libfabric", "efa.fork"), efa),
 }
 """Checks that the sound host ``hgx`` cannot pass, since it has nothing for them to judge."""
@@ -452,6 +458,20 @@ FAILING: Mapping[str, tuple[str, Case]] = {
             hgx(), unreadable=(Unreadable(path="/sys/class/infiniband", reason="Permission denied"),)
         ),
     ),
+    "kernel.xid": (
+        "fail",
+        lambda: said("NVRM: Xid (PCI:0000:1a:00): 48, pid=7, DBE (double bit error)", kind="xid", number=48),
+    ),
+    "kernel.nic": (
+        "fail",
+        lambda: said("mlx5_core 0000:18:00.0: poll_health: device's health compromised", kind="nic"),
+    ),
+    "kernel.link": ("fail", lambda: said("Link down", kind="link", device="0000:18:00.0", count=5)),
+    "kernel.pcie": (
+        "fail",
+        lambda: said("severity=Uncorrectable (Fatal)", kind="pcie", device="0000:18:00.0"),
+    ),
+    "kernel.oom": ("warn", lambda: said("Killed process 7 (python3) total-vm:1kB", kind="oom", number=7)),
     "host.governor": ("warn", lambda: replace(hgx(), cpu_governors=("acpi-cpufreq powersave",))),
     "host.irq-affinity": ("warn", lambda: pci("0000:18:00.0", irq_cpus=("0", "0", "0"))),
     "host.kernel": ("warn", lambda: replace(hgx(), kernel="3.10.0-1160.el7")),

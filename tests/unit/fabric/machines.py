@@ -1,7 +1,5 @@
 """Hosts made by hand: what each test of topology and settings starts from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from ringleader.fabric.facts import (

@@ -1,7 +1,5 @@
 """What differs between hosts, and who is the odd one."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any

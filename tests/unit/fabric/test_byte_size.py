@@ -1,7 +1,5 @@
 """Sizes as people read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.fabric.byte_size import byte_size

@@ -1,7 +1,5 @@
 """Checks whose verdict hangs on more than one thing, case by case."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

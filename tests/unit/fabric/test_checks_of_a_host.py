@@ -1,7 +1,5 @@
 """Every check of a host: one host that passes it and one that does not."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

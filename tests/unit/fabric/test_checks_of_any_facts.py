@@ -1,7 +1,5 @@
 """Checks, comparisons and profiles take any facts: what a host says, or another program wrote."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import types

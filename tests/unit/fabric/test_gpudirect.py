@@ -1,7 +1,5 @@
 """Verdicts on GPUDirect: both sides of every condition."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

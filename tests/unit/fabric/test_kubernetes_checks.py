@@ -1,7 +1,5 @@
 """What nodes advertise against what Pods with NICs need."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

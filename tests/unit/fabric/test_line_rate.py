@@ -1,7 +1,5 @@
 """What the ports of a host carry together, out of what a job showed."""
 
-from __future__ import annotations
-
 from tests.unit.fabric.machines import gpu_machine
 
 from ringleader.fabric.port_selection import line_rate, select_ports

@@ -1,7 +1,5 @@
 """Who is named from a matrix of rates: a host and its direction, a pair, a trunk; of equal links nobody."""
 
-from __future__ import annotations
-
 import random
 from itertools import chain, permutations
 

@@ -1,7 +1,5 @@
 """The drawing of a machine: well-formed, complete, and harmless whatever a device is called."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """NICs of local ranks, and the ports they are chosen from."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.fabric.machines import (
     LINK_LOCAL,

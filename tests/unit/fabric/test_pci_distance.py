@@ -1,7 +1,5 @@
 """PCI distances against the paths of real machines."""
 
-from __future__ import annotations
-
 import pytest
 
 from ringleader.fabric.facts import PciDevice

@@ -1,7 +1,5 @@
 """Profiles of hosts: read, written, judged."""
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from typing import Any

@@ -1,7 +1,5 @@
 """Each reader by itself, on files made for the case."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Trees that are damaged, huge or slow: never an exception, and what was not read is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

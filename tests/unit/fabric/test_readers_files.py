@@ -1,7 +1,5 @@
 """Reading small files: what is there, what is not, and what could hang."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

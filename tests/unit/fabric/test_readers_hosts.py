@@ -1,7 +1,5 @@
 """What the readers make of whole hosts."""
 
-from __future__ import annotations
-
 from tests.fabric_hosts import NAMES, facts
 from tests.fabric_hosts.device_tree import COUNTERS
 

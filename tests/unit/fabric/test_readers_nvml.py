@@ -1,7 +1,5 @@
 """What is asked of NVML, with something else in its place."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

@@ -1,7 +1,5 @@
 """Libraries, MPIs, NCCLs and packages, by their files alone."""
 
-from __future__ import annotations
-
 import ast
 import os
 import struct

@@ -3,8 +3,6 @@
 Only values that stay the same between two readings are compared, and a tool that is missing is skipped.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import resource

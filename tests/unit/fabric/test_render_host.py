@@ -1,7 +1,5 @@
 """``render env`` and ``render topology``: what they print of hosts in files, and of no host at all."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """Every rule of the settings, on both of its sides."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

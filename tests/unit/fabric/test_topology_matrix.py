@@ -1,7 +1,5 @@
 """The matrix, and what nvidia-smi prints, read and compared."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What holds for any machine: distances, NICs of ranks, and settings against those of the user."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.fabric.machines import changed, host, pci, port, rdma

@@ -1,7 +1,5 @@
 """Counters between two snapshots: wraps, resets, saturation, what cannot be read, stacks of interfaces."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

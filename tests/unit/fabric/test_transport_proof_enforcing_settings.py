@@ -1,7 +1,5 @@
 """Variables that keep libraries from falling back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Evidence goes through JSON and returns as it was."""
 
-from __future__ import annotations
-
 import json
 
 from ringleader.dataclass_json import document, from_document

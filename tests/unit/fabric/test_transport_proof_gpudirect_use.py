@@ -1,7 +1,5 @@
 """Whether NICs reached the memory of GPUs, by logs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The proof of whole jobs, in lines: what is printed, and what is not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

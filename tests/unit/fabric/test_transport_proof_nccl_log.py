@@ -1,7 +1,5 @@
 """Lines of NCCL 2.3 to 2.30, written by hand after its sources, and junk."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

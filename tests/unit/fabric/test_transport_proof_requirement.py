@@ -1,7 +1,5 @@
 """``--require``: its words, what is known at the start, and the verdict at the end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What carried the bytes between hosts: counters first, logs where counters leave it open."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

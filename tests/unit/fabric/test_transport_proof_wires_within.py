@@ -1,7 +1,5 @@
 """What carried the bytes within a host: its loopback interface, or memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

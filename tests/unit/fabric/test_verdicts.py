@@ -1,7 +1,5 @@
 """Hosts that are well give no warning, and a planted fault one finding, with what follows from it beneath."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Evidence of hosts, in few words, for tests of the proof of the transport."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,7 +60,6 @@ def host(
     connections: Mapping[str, float] | None = None,
     verbs: Sequence[str] = (),
     by_memory: Sequence[str] = (),
-    by_sockets: bool = True,
     shared_with_others: bool = True,
     **libraries: LibraryTraffic,
 ) -> HostEvidence:
@@ -92,7 +89,6 @@ def host(
         connections=None if connections is None else tuple(map(_connection, connections.items())),
         verbs=tuple(verbs),
         by_memory=tuple(by_memory),
-        by_sockets=by_sockets,
         shared_with_others=shared_with_others,
     )
 

@@ -5,8 +5,6 @@ its sender and its receiver for b/B seconds and has arrived after another α. Me
 sent in the order in which they became possible, and of those the one with the smallest number first.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Closed formulas against the simulation, and what no formula may do."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

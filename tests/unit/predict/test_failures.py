@@ -1,7 +1,5 @@
 """Goodput against a simulation of failures one by one, and the best interval between commits."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Fits: known parameters are recovered, nothing is claimed that points do not tell, tables of others."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from dataclasses import replace

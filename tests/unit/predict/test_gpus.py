@@ -1,7 +1,5 @@
 """GPUs by name: every number has a source, and their hosts are what published all-reduces show."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib.resources import files
 

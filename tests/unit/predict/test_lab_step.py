@@ -1,7 +1,5 @@
 """Steps on hosts that share one machine: its cores limit the exchange, and exchanging costs computing."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Curves of bench p2p and bench allreduce in place of stated networks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

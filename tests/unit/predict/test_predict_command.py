@@ -1,7 +1,5 @@
 """``ringleader predict``: what it prints, and everything that can be wrong at once."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

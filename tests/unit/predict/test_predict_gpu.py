@@ -1,7 +1,5 @@
 """``ringleader predict --gpu``: what misled before, what does not fit, facts of a host, what can be wrong."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

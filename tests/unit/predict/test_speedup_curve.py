@@ -1,7 +1,5 @@
 """The curve that a report draws beside measured speed-ups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

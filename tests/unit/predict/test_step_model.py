@@ -1,7 +1,5 @@
 """A step: parts that add up, bounds, and what would help."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

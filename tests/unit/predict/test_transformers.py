@@ -1,7 +1,5 @@
 """Transformers: known totals, operations of a token, and what strategies exchange and keep."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -43,11 +43,18 @@ class ScaleRequest:
     ``{batch}`` in its command stand for each size's own."""
     cpu: str = ""
     """Processor of the machine that launches, for ranks that do not report theirs."""
+    most_hosts: int | None = None
+    """Sizes of more hosts are left to another call; ``None``: none are."""
 
     @property
     def sizes(self) -> tuple[Size, ...]:
         """The sizes, in the order of the grid."""
         return tuple(point.size for point in self.run.points)
+
+    def here(self, runs: Sequence[SizeRun]) -> tuple[SizeRun, ...]:
+        """Return the runs that this call makes."""
+        most = self.most_hosts
+        return tuple(one for one in runs if most is None or one.size.hosts <= most)
 
     def begun(self, date: str) -> Run:
         """Return the run before its next job."""
@@ -198,13 +205,13 @@ def measure(
     receives from others, and receives nothing from these.
     """
     run = asked.begun(date)
-    before, order = run.context, list(runs_left(run))
+    before, order = run.context, list(asked.here(runs_left(run)))
     failed: set[Size] = set()
     begun = now()
 
     def due() -> Iterator[SizeRun]:
         yield from tuple(order)
-        while further := further_runs(run, spent=now() - begun, made=len(order)):
+        while further := asked.here(further_runs(run, spent=now() - begun, made=len(order))):
             order.extend(further)
             yield from further
 

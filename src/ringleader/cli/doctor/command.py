@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ringleader.cli import interrupts
 from ringleader.cli.doctor import stored_facts
 from ringleader.cli.kubernetes.connection import Connection, needs_kubernetes, with_cluster
-from ringleader.cli.options.host_options import PLACES, HostOptions, overridden
+from ringleader.cli.options.host_options import PLACES, HostOptions, allocation_text, overridden
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults, unwritable, write_text
 from ringleader.cli.options.rank_options import RankOptions
@@ -29,6 +29,7 @@ from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.errors import Fault, ProbeError, RefusedError, RingleaderError, refuse
 from ringleader.kubernetes.jobs.pod_options import NicOptions
 from ringleader.option_fields import SECONDS, flag, group, many, names_of, option, spellings_set
+from ringleader.plan.batch_system import find_allocation, nested_launch
 from ringleader.plan.job import Job, check
 from ringleader.text_files import read_text
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _ON = {
     "metavar": "local|ssh|lab|kubernetes",
     "choices": (*PLACES, "kubernetes"),
+    "hint": "use local, ssh, lab, kubernetes; in Pods: ringleader run --on kubernetes … -- ringleader doctor",
     "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
 }
 _ONE_EACH = "As in torchrun; `doctor` starts one process on each host."
@@ -152,7 +154,13 @@ class DoctorOptions:
             found.append(Fault(where="--active-port", what="means nothing without --active"))
         if self.on_kubernetes:
             what, hint = "means nothing with --on kubernetes", "leave it out"
-            words = spellings_set(self, "facts active write_expect since")
+            words = spellings_set(self, "facts write_expect since")
+            if self.active:
+                hint = (
+                    "to measure between Pods: ringleader run --on kubernetes … -- ringleader doctor --active"
+                )
+                found.append(Fault(where="--active", what=what, hint=hint))
+                hint = "leave it out"
         else:
             what, hint = "is for nodes of a cluster", "add --on kubernetes, or leave it out"
             words = spellings_set(self.nodes)
@@ -350,11 +358,12 @@ def command(options: DoctorOptions) -> int:
       ringleader doctor --image
 
     Without hosts, it reads what a rank on this host would find (NICs, RDMA, GPUs, limits, MPI, frameworks,
-    ssh) and starts nothing. With hosts, it starts one process on each and compares the results. On
-    Kubernetes, it checks the nodes; with --pod-image, it also starts a Pod on each. --image tests an image:
-    it loads libraries, starts sshd on a free loopback port with temporary keys, and starts two ranks through
-    it. If a check fails, the exit code is 3.
+    ssh) and starts nothing. With hosts, or in an allocation of Slurm, PBS or LSF, it starts one process on
+    each host and compares the results. On Kubernetes, it checks the nodes; with --pod-image, it also starts a
+    Pod on each. --image tests an image: it loads libraries, starts sshd on a free loopback port with
+    temporary keys, and starts two ranks through it. If a check fails, the exit code is 3.
     """
+    options = in_allocation(options, os.environ)
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)
     if options.sbom:
@@ -371,11 +380,28 @@ def command(options: DoctorOptions) -> int:
         return check_hosts(options, result)
 
 
+def in_allocation(options: DoctorOptions, environ: Mapping[str, str]) -> DoctorOptions:
+    """Return options that mean the nodes of the surrounding allocation, where nothing says what is judged.
+
+    Of several copies (``srun ringleader doctor --facts``) each reads its own host.
+    """
+    where = options.hosts
+    is_said = options.image or options.sbom or options.facts_from or options.names_hosts or where.on
+    if is_said or where.no_allocation or nested_launch(environ):
+        return options
+    allocation = find_allocation(environ, read_text)
+    if allocation is None:
+        return options
+    if not allocation.faults:
+        print(f"ringleader: {allocation_text(allocation)}", file=sys.stderr)
+    return replace(options, hosts=replace(where, on="ssh"))
+
+
 def without_hosts(options: DoctorOptions) -> list[Fault]:
     """Return the options about starting ranks that were given although none is started."""
     if options.names_hosts or options.active:
         return []
-    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "start_timeout"}
+    naming = {"hosts", "hostfile", "lab", "lab_name", "on", "no_allocation", "start_timeout", "kernel_log"}
     rest = (names_of(HostOptions) | names_of(Job, of="hosts")) - naming
     hint = "name hosts (-H, --hostfile, --lab), or leave it out"
     return misplaced(rest.__contains__, "means nothing where no rank is started", hint)
@@ -449,7 +475,8 @@ def reading(options: DoctorOptions, *, again: HostsReading | None = None) -> Hos
         from ringleader.fabric.readers.host import SECONDS, read_host
 
     with shown_while("reading this host"):
-        facts = read_host(environ=os.environ, seconds=min(SECONDS * options.job.patience, options.timeout))
+        seconds, log = min(SECONDS * options.job.patience, options.timeout), options.job.kernel_log or ""
+        facts = read_host(environ=os.environ, seconds=seconds, log=log)
     if IMAGE_MANIFEST.exists() and again is None:
         print("ringleader: this is an image of Ringleader: doctor --image tests it", file=sys.stderr)
     return HostsReading(facts={facts.hostname or "this host": facts})

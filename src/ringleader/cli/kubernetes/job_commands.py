@@ -14,6 +14,7 @@ from ringleader.cli.kubernetes.connection import Connection, tell, with_cluster
 from ringleader.cli.options.kubernetes_options import ClusterOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
+from ringleader.cli.returned_files import ReturnedFiles
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, collected, refuse
 from ringleader.finding import Level
@@ -273,13 +274,14 @@ async def _logs(connection: Connection, options: LogsOptions) -> None:
     pod, container = await _pod(connection, options.job, options.worker, waits=options.follow)
     cluster, space, container = connection.cluster, connection.namespace, options.container or container
     log: AsyncIterator[bytes]
+    files = ReturnedFiles()
     if options.follow:
         log = follow_log(cluster, pod, space, container=container, outage=Outage(tell), warn=tell)
     else:
         log = cluster.logs(pod, space, container=container, tail=options.tail, previous=options.previous)
     try:
         async for data in log:
-            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.write(files.feed(data))
             sys.stdout.buffer.flush()
     except ApiError as error:
         if error.status == 400:

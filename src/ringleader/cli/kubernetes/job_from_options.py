@@ -18,9 +18,10 @@ from ringleader.kubernetes.jobs.job_request import (
     Pairs,
     is_device,
     named_amounts,
+    own_command,
 )
 from ringleader.kubernetes.jobs.mpijob_builder import mpijob
-from ringleader.kubernetes.jobs.pod_options import LARGEST, NicOptions, PodOptions
+from ringleader.kubernetes.jobs.pod_options import LARGEST, OF_HOSTS, RINGLEADER, NicOptions, PodOptions
 from ringleader.kubernetes.mpijob.annotations import RDMA, SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import check
@@ -33,9 +34,9 @@ from ringleader.kubernetes.rdma.request import (
     allocate,
     pairs_of,
 )
-from ringleader.option_fields import faults_of_values
+from ringleader.option_fields import faults_of_values, words_of
 from ringleader.plan.elastic_options import COOLDOWN_OF_PODS, ElasticOptions
-from ringleader.plan.job import Placement, faults_of_mpirun_words
+from ringleader.plan.job import Job, Placement, faults_of, faults_of_mpirun_words
 from ringleader.render.rank_environment import is_secret
 from ringleader.render.rdma_profiles import Spread, Way
 
@@ -92,6 +93,7 @@ def request_of(
     slots = policy.slots_per_worker or max(1, pods.gpus or 0)
     faults.found += (*job.faults, *faults_of_values(given), *faults_of_mpirun_words(job.extra_mpirun_args))
     elastic = _elastic(given, slots, faults)
+    _check_ringleader(given, elastic, faults)
     if job.timeout is not None and job.timeout != int(job.timeout):
         faults.add("--timeout", f"{job.timeout:g} is not an integer")
     elif job.timeout is not None and job.timeout > LARGEST:
@@ -111,6 +113,7 @@ def request_of(
         "slots": slots,
         "elastic": elastic,
         "start_np": None if elastic is None else job.np,
+        "run_words": _run_words(job),
         "mpirun_args": job.extra_mpirun_args,
         "by_node": job.placement is Placement.NODE,
         "env": _variables(given, environ, read, faults),
@@ -139,16 +142,55 @@ def _elastic(given: JobOptions, slots: int, faults: Faults) -> ElasticOptions | 
     if not found.min_hosts <= workers <= (found.max_hosts or workers):
         what = f"{workers} workers of {slots} slots are asked for"
         faults.add("--min-hosts, --max-hosts", what, "-n is the number of ranks to begin with")
-    if given.policy.run_launcher_as_worker:
-        what = "not for an elastic job: ranks in the launcher's Pod cannot leave it"
-        faults.add("--run-launcher-as-worker", what, "leave it out")
-    if given.pods.spawn == SPAWN_EXEC:
-        what = "not for an elastic job: its host agents are started over ssh"
-        faults.add("--spawn exec", what, "leave it out; the image needs sshd")
-    mpirun = given.pods.mpirun
-    if mpirun is not None and "/" not in mpirun:
-        faults.add("--mpirun", f"{mpirun!r} is not a path", "an elastic job takes /opt/mpi/bin/mpirun")
     return None if faults.found[before:] else replace(found, cooldown=found.cooldown or COOLDOWN_OF_PODS)
+
+
+_OF_RUN = ("--profile", "--profile-dir", "--max-restarts", "--warm")
+"""Options with rules beyond their values."""
+
+
+def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults: Faults) -> None:
+    """Note what cannot be where Ringleader runs in the launcher."""
+    pods, own = given.pods, " ".join(own_command(given.job.command))
+    if elastic is not None:
+        where = "an elastic job"
+    elif own:
+        where = f"ringleader {own}"
+    elif pods.launch_with == RINGLEADER:
+        where = "--launch-with ringleader"
+    else:
+        return
+    if own and elastic is not None:
+        faults.add(
+            "--min-np, --max-np …", f"not for {where}", f"ringleader {own} has a fixed number of ranks"
+        )
+    job = replace(given.job, elastic=elastic)
+    faults.found += [one for one in faults_of(job) if one.where in _OF_RUN]
+    if job.require:
+        from ringleader.fabric.transport_proof.requirement import parse_requirement
+
+        with collected(faults.found):
+            parse_requirement(job.require)
+    if own and (words := _run_words(given.job)):
+        hint = f"write it behind ringleader {own}"
+        faults.add(" ".join(words), f"not for {where}, which takes its own options", hint)
+    if pods.launch_with == "mpirun":
+        faults.add("--launch-with mpirun", f"not for {where}: Ringleader starts its ranks", "leave it out")
+    if given.policy.run_launcher_as_worker:
+        what = f"not for {where}: no ranks are started in the launcher's Pod"
+        faults.add("--run-launcher-as-worker", what, "leave it out")
+    if pods.spawn == SPAWN_EXEC:
+        what = f"not for {where}: workers are reached over ssh"
+        faults.add("--spawn exec", what, "leave it out; the image needs sshd")
+    if pods.mpirun is not None and "/" not in pods.mpirun:
+        hint = f"{where} takes /opt/mpi/bin/mpirun"
+        faults.add("--mpirun", f"{pods.mpirun!r} is not a path", hint)
+
+
+def _run_words(job: Job) -> tuple[str, ...]:
+    """Return the options of `ringleader run` that a job of options has besides those of a cluster."""
+    names = OF_HOSTS - {"report"} | {"placement", "master_port"}
+    return tuple(words_of(replace(Job(), **{name: getattr(job, name) for name in sorted(names)}), Job()))
 
 
 def _most_ranks(elastic: ElasticOptions | None, slots: int) -> int:

@@ -8,6 +8,7 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from ringleader import __version__
@@ -29,10 +30,11 @@ from ringleader.cli.options.kubernetes_options import (
 )
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import result_to
+from ringleader.cli.returned_files import ReturnedFiles, write_below
 from ringleader.cli.typed_command import misplaced
 from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
 from ringleader.followed_job import End, Work
-from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.job_request import OUTCOME, REPORT, RUNS, JobRequest, own_command
 from ringleader.kubernetes.jobs.job_state import JobView
 from ringleader.kubernetes.jobs.job_submission import (
     MpiJobSubmission,
@@ -42,6 +44,7 @@ from ringleader.kubernetes.jobs.job_submission import (
 )
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
+from ringleader.kubernetes.jobs.pod_options import RINGLEADER
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import request as as_requested
 from ringleader.kubernetes.mpijob.parser import write
@@ -49,9 +52,10 @@ from ringleader.kubernetes.mpijob.train_job import TrainJob
 from ringleader.kubernetes.objects.job_validation import check
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
 from ringleader.kubernetes.objects.training_runtime import train_job_of
+from ringleader.launch.job_record import FILE as RECORD
 from ringleader.option_fields import flag, group, option, parts
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.text_files import read_text
+from ringleader.text_files import decoded, json_document, read_text
 
 AnyJob = MPIJob | TrainJob
 Where = Literal["kubernetes", "pods"]
@@ -62,17 +66,74 @@ FORMAT = 1
 """Of the outcome as JSON: grows when a reader of it must change."""
 
 
-def run_request(on: Where, options: KubernetesOptions) -> int:
-    """Run a job made of options. Raises RequestError with every fault at once."""
+def run_request(on: Where, options: KubernetesOptions, runs: str = "runs") -> int:
+    """Run a job made of options. Raises RequestError with every fault at once.
+
+    ``runs``: where directories of measurements are kept that its launcher sends back.
+    """
     cluster, follow, faults = options.cluster, options.follow, Faults()
     namespace = (
         namespace_without_cluster(cluster, faults.found)
         if follow.dry_run or cluster.namespace is not None
         else ""
     )
-    given = for_runtime(options.job, follow)
-    _, made = requested_job(given, faults, namespace=namespace, suffix=_five_letters(), is_sent=True)
-    return run_job(on, cluster, made, follow)
+    keeping = replace(_keeping(options, faults), runs=runs)
+    _, made = requested_job(
+        for_runtime(options.job, follow),
+        faults,
+        namespace=namespace,
+        suffix=_five_letters(),
+        is_sent=True,
+        returned=keeping.parts,
+    )
+    return run_job(on, cluster, made, follow, keeping)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keeping:
+    """What of a job's launcher is kept here."""
+
+    parts: tuple[str, ...] = ()
+    """Of OUTCOME, REPORT and RUNS."""
+    report: str = ""
+    """Directory of the record."""
+    runs: str = ""
+    """Where those of measurements are."""
+
+    def keep(self, files: ReturnedFiles, end: End, say: Callable[[str], None]) -> dict[str, Any]:
+        """Write what came back; return what it adds to the outcome."""
+        try:
+            found = files.files()
+            for folder, place in ((REPORT, Path(self.report)), (RUNS, Path(self.runs))):
+                names = write_below(found, folder, place) if folder in self.parts else []
+                places = {place / name.split("/")[1] if folder == RUNS else place for name in names}
+                for one in sorted(places):
+                    say(f"kept in {one}")
+            return {"outcome": json_document(decoded(found[OUTCOME]))} if OUTCOME in found else {}
+        except (ValueError, OSError) as error:
+            if not end.exit_code:
+                say(f"what the launcher wrote cannot be kept: {error}")
+            return {}
+
+
+def _keeping(options: KubernetesOptions, faults: Faults) -> Keeping:
+    """Return what of a job is kept here, where its launcher can write it."""
+    given, follow = options.job, options.follow
+    own, report = own_command(given.job.command), given.job.report or ""
+    parts = [RUNS] if own[:1] in (("bench",), ("scale",)) else []
+    if not own and (given.pods.launch_with == RINGLEADER or given.elastic):
+        parts += [REPORT] if report else []
+        parts += [OUTCOME] if follow.json.json or follow.json.json_file is not None else []
+    if follow.form == "trainjob" and (own or given.pods.launch_with == RINGLEADER):
+        where = "--launch-with ringleader" if not own else f"COMMAND (ringleader {' '.join(own)})"
+        what = "has not been tried with the hostfile and keys of Kubeflow Trainer"
+        faults.add(where, what, "leave out --as trainjob")
+    if REPORT in parts and follow.detach:
+        what = "the record comes with the log, which nobody follows"
+        faults.add("--report with --detach", what, "leave one of them out")
+    if REPORT in parts and Path(report, RECORD).exists():
+        faults.add("--report", f"{report}/{RECORD} already exists", "name another directory")
+    return Keeping(parts=() if follow.detach else tuple(parts), report=report)
 
 
 def for_runtime(job: JobOptions, follow: FollowOptions) -> JobOptions:
@@ -90,15 +151,17 @@ def requested_job(
     suffix: str = "",
     is_sent: bool = False,
     follow: FollowOptions | None = None,
+    returned: tuple[str, ...] = (),
 ) -> tuple[JobRequest, MPIJob]:
     """Return the job that options make. RequestError with ``faults``; remarks go to standard error.
 
     A job without a name is called after its script: without a ``suffix`` the same options always make the
-    same job. ``follow``: no operator is there for it.
+    same job. ``follow``: no operator is there for it. ``returned``: as the request has it.
     """
     request = request_of(
         given, faults=faults, namespace=namespace, suffix=suffix, environ=os.environ, read=read_text
     )
+    request = replace(request, returned=returned)
     if is_sent:
         check_claims(request, faults)
     job = job_of(request, faults)
@@ -136,7 +199,9 @@ def placed(connection: Connection, job: OneJob) -> tuple[Connection, OneJob]:
     return replace(connection, namespace=space), here
 
 
-def run_job(on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptions) -> int:
+def run_job(
+    on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptions, keeping: Keeping | None = None
+) -> int:
     """Send a job and follow it; return the exit code."""
     if not job.metadata.name:  # we ask for it by name
         name = job.metadata.generate_name + _five_letters()
@@ -153,13 +218,13 @@ def run_job(on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptio
     with result_to(follow.json) as result:
         about = {"format": FORMAT, "ringleader": __version__, "job": job.metadata.name}
         try:
-            end = with_cluster(cluster, lambda one: _stay(on, one, job, follow))
+            end, kept = with_cluster(cluster, lambda one: _stay(on, one, job, follow, keeping or Keeping()))
         except RingleaderError as error:
             values = {"exit_code": error.exit_code, "whose": "ringleader", "reason": str(error)}
             result.keep(lambda: about | values, failed=True)
             raise
         values = {"exit_code": end.exit_code, "whose": end.whose, "reason": end.reason}
-        values |= {"state": end.state, "launcher": end.launcher}
+        values |= {"state": end.state, "launcher": end.launcher} | kept
         result.keep(lambda: about | values, failed=bool(end.exit_code))
     return end.exit_code
 
@@ -174,19 +239,23 @@ def _check_form(on: Where, job: AnyJob, follow: FollowOptions) -> None:
     refuse(faults.found)
 
 
-async def _stay(on: Where, connection: Connection, job: AnyJob, follow: FollowOptions) -> End:
-    """Send a job and stay with it; tell the terminal how it went."""
+async def _stay(
+    on: Where, connection: Connection, job: AnyJob, follow: FollowOptions, keeping: Keeping
+) -> tuple[End, dict[str, Any]]:
+    """Send a job, stay with it, and show how it went; return its end, and what is added to the outcome."""
     here, job = placed(connection, job)
     name = job.metadata.name
     terminal = job_terminal(name, quiet=follow.quiet, output_to_stderr=follow.json.json)
+    terminal.files = ReturnedFiles() if keeping.parts else None
     try:
         work = work_of(on, here, job, follow, terminal.say)
         end = await attend(here, work, terminal, follow, name=name)
     except RingleaderError:
         terminal.finish(None)
         raise
+    kept = {} if terminal.files is None else keeping.keep(terminal.files, end, terminal.say)
     terminal.finish(end)
-    return end
+    return end, kept
 
 
 def _five_letters() -> str:

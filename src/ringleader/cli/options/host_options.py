@@ -54,6 +54,7 @@ class HostOptions:
         "Where to run. [default: follows from other options]",
         metavar="local|ssh|lab",
         choices=PLACES,
+        hint="use local, ssh or lab; in Pods: ringleader run --on kubernetes … -- ringleader …",
     )
     nnodes: str | None = option("As in torchrun: use the first N hosts (a number, not a range).", metavar="N")
     nproc_per_node: str | None = option(
@@ -73,6 +74,7 @@ class HostOptions:
 ON = {
     "metavar": "local|ssh|lab|slurm|kubernetes|pods",
     "choices": (*PLACES, "slurm", "kubernetes", "pods"),
+    "hint": "",
     "help": "Where to run; slurm: as a batch job; pods: Kubernetes without an operator. [default: follows "
     "from other options]",
 }

@@ -11,8 +11,14 @@ from ringleader.cli.options.rank_options import RankOptions
 from ringleader.cli.output import OF_A_JOB, JsonOptions
 from ringleader.cli.typed_command import given, has_wrong_word, misplaced, spelling
 from ringleader.errors import Fault
-from ringleader.kubernetes.jobs.pod_options import PodOptions, PolicyOptions, read_by
-from ringleader.option_fields import SECONDS, flag, group, names_of, option
+from ringleader.kubernetes.jobs.pod_options import (
+    OF_HOSTS,
+    RINGLEADER,
+    PodOptions,
+    PolicyOptions,
+    read_by,
+)
+from ringleader.option_fields import SECONDS, flag, group, names_of, option, parts
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job
 from ringleader.slurm.batch_script import BatchOptions
@@ -139,16 +145,25 @@ def is_for_hosts(name: str) -> bool:
 
 _ANYWHERE = ("no_prefix", "bind")
 """Parameters that mean nothing on a cluster, and do no harm."""
+_OF_RINGLEADER = frozenset(part.parameter for part in parts(Job) if part.name in OF_HOSTS)
+"""Parameters that mean something on a cluster where `ringleader run` starts the ranks."""
+_ELASTIC = names_of(ElasticOptions, of="cluster")
 _INSTEAD = {
-    "require": "leave it out: nothing counts the bytes of Pods yet",
-    "max_restarts": "--backoff-limit tries a failed job on a cluster again",
+    "max_restarts": "--backoff-limit tries a failed job again, or add --launch-with ringleader",
+    "output": "leave it out: the launcher's log has what all ranks print",
 }
 
 
 def means_nothing(parameter: click.Parameter) -> bool:
-    """Say whether a parameter of ``run`` is refused on a cluster."""
+    """Say whether a parameter of ``run`` is refused on a cluster, however the ranks are started."""
     name = parameter.name or ""
-    return is_for_hosts(name) and name not in _ANYWHERE and parameter.expose_value
+    return is_for_hosts(name) and name not in (*_ANYWHERE, *_OF_RINGLEADER) and parameter.expose_value
+
+
+def _is_ringleaders(ctx: click.Context) -> bool:
+    """Say whether `ringleader run` starts the ranks on a cluster."""
+    is_elastic = any(one.name in _ELASTIC for one in given(ctx))
+    return ctx.params.get("launch_with") == RINGLEADER or is_elastic
 
 
 def _misplaced_elsewhere(on: str | None, own: Collection[str]) -> Iterator[Fault]:
@@ -176,8 +191,11 @@ def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] =
     if on not in PLACES:
         return [*_misplaced_elsewhere(on, own)]
     usual, what = "leave it out: the cluster places the ranks", f"means nothing with --on {on}"
+    add = "add --launch-with ringleader, which needs Ringleader in the image"
+    instead = _INSTEAD | {name: _INSTEAD.get(name, add) for name in _OF_RINGLEADER}
+    without = () if _is_ringleaders(ctx) else _OF_RINGLEADER - {*_ANYWHERE}
     return [
-        Fault(where=spelling(one), what=what, hint=_INSTEAD.get(one.name or "", usual))
+        Fault(where=spelling(one), what=what, hint=instead.get(one.name or "", usual))
         for one in given(ctx)
-        if means_nothing(one) and one.name not in own
+        if (means_nothing(one) or one.name in without) and one.name not in own
     ]

@@ -14,6 +14,7 @@ from ringleader.cli.options.host_options import Chosen
 from ringleader.cli.options.option_checks import Faults, ReadText
 from ringleader.errors import Fault, collected
 from ringleader.option_fields import WrongValueError, flag, many, option, parts
+from ringleader.plan.containers import is_file
 from ringleader.plan.elastic_options import COOLDOWN, ElasticOptions
 from ringleader.plan.job import Job
 from ringleader.render.rank_environment import RESERVED
@@ -31,7 +32,7 @@ class Variables:
     faults: tuple[Fault, ...] = ()
 
 
-def parse_assignments(words: Iterable[str], environ: Mapping[str, str], where: str = "-x") -> Variables:
+def parse_assignments(words: Iterable[str], environ: Mapping[str, str]) -> Variables:
     """Read the values of ``-x``: ``NAME=VALUE`` as it is, ``NAME`` with the caller's value."""
 
     def read(word: str) -> tuple[str, str]:
@@ -39,7 +40,7 @@ def parse_assignments(words: Iterable[str], environ: Mapping[str, str], where: s
         _check_name(name)
         return name, value if equals else _callers(name, environ)
 
-    return _read_each(((f"{where} {word.partition('=')[0][:80]}", word) for word in words), read)
+    return _read_each(((f"-x {word.partition('=')[0][:80]}", word) for word in words), read)
 
 
 def parse_env_file(text: str, environ: Mapping[str, str], where: str) -> Variables:
@@ -187,6 +188,7 @@ def make_job(
 
         with collected(faults.found):
             require = parse_requirement(require).words
+    image, engine = asked.container, asked.container_engine
     return replace(
         asked,
         np=np,
@@ -194,6 +196,7 @@ def make_job(
         ssh=chosen.ssh,
         env=tuple(variables.items()),
         require=require,
+        container=_absolute(current_dir, image) if image and is_file(image, engine) else image,
         workdir=_absolute(current_dir, asked.workdir) if asked.workdir else current_dir,
         faults=tuple(faults.found),
     )

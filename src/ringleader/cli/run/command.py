@@ -99,6 +99,7 @@ def outcome_json(outcome: Outcome, job: Job) -> dict[str, Any]:
         "stragglers": [vars(one) for one in outcome.stragglers],
         "rate": None if outcome.rate is None else rate_json(outcome.rate),
         "proof": None if outcome.proof is None else document(outcome.proof),
+        **({"host_faults": document(outcome.host_faults)} if outcome.host_faults else {}),
         **({} if outcome.profile is None else {"profile": outcome.profile}),
     }
 
@@ -226,12 +227,13 @@ def command(options: RunOptions) -> int:
     if on in PLACES:
         from ringleader.cli.kubernetes.run_job import run_request
 
-        return run_request("pods" if on == "pods" else "kubernetes", options.kubernetes)
+        there = replace(options.kubernetes, job=replace(options.kubernetes.job, job=options.job))
+        return run_request("pods" if on == "pods" else "kubernetes", there)
     if is_to_be_sent(options.hosts, os.environ):
         from ringleader.cli.slurm.run_job import run_on_slurm
 
         job, follow = build_job(options, environ=os.environ), options.kubernetes.follow
-        return run_on_slurm("run", job, options.slurm, follow, outside=("quiet", "json", "json_file"))
+        return run_on_slurm("run", job, [options.slurm], follow, outside=("quiet", "json", "json_file"))
     return run(options, environ=os.environ)
 
 
@@ -313,7 +315,7 @@ def build_job(options: RunOptions, *, environ: Mapping[str, str]) -> Job:
         print(f"ringleader: {allocation_text(chosen.allocation)}", file=sys.stderr)
     elif options.job.np is None and chosen.np is None and (text := bare_hosts_text(where)):
         print(f"ringleader: {text}", file=sys.stderr)
-    if where.on != "slurm" and is_here(job):
+    if where.on != "slurm" and job.container is None and is_here(job):
         check_program(job, environ)
     return job
 
@@ -379,6 +381,14 @@ def run_job(
 
             recording = Recording(job, job.report, listener)
         record = None if recording is None else recording.record
+        if job.check is not None:
+
+            def warn(host: str, text: str) -> None:
+                listener.warning(text)
+                if record is not None and host:
+                    record.happened("host_left_out", host, text)
+
+            job = gated(job, environ=environ, progress=listener.progress, warn=warn)
         stdin = descriptor(sys.stdin)
         outcome = launch(job, environ=environ, listener=listener, stdin=stdin, standby=standby, record=record)
     except RingleaderError as error:
@@ -391,9 +401,27 @@ def run_job(
     if listener.profile is not None:
         outcome = replace(outcome, profile=listener.profile.finish())
     if recording is not None:
-        recording.ended(outcome)
+        recording.ended(outcome, None if listener.profile is None else listener.profile.split)
     listener.finish(outcome)
     return outcome
+
+
+def gated(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    warn: Callable[[str, str], None],
+) -> Job:
+    """Return the job without the hosts that fail ``--check``; see `host_gate.checked`."""
+    with interrupts.held():
+        from ringleader.doctor.host_gate import checked
+
+    def show(text: str) -> None:
+        if text:  # an empty one says that the job's own ranks run
+            progress(text)
+
+    return checked(job, environ=environ, progress=show, warn=warn)
 
 
 def find_lab(name: str | None) -> Lab:

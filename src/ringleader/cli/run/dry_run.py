@@ -31,6 +31,8 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     ``listener`` is informed about the progress. Raises what a launch would raise until then: RequestError,
     ProbeError, RefusedError, StoppedError.
     """
+    from ringleader.doctor.host_gate import dry_run_lines as gate_lines
+
     if job.elastic is not None:
         from ringleader.launch.elastic.job_context import world_environment
         from ringleader.launch.elastic.launch_elastic import first_world
@@ -42,7 +44,7 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         with signals.caught() as caught:
             prepared = prepare(job, environ=environ, listener=listener, job_id=JOB_ID, stop=caught)
             prepared.close()
-        ours, environment = prepared.environ, prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
+        ours, environment = environ, prepared.mpirun_environment(port=OUR_PORT, token=TOKEN)
     return dry_run_text(
         job=prepared.job,
         plan=prepared.plan,
@@ -52,6 +54,10 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         unset=sorted(name for name in ours if name not in environment),
         ranks=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
+        check=gate_lines(job),
+        containers={}
+        if job.elastic is not None or prepared.container is None
+        else prepared.container.order["hosts"],
     )
 
 

@@ -21,6 +21,8 @@ class Profile:
         self._wanted, self._directory, self._tell = wanted, directory, tell
         self._states: dict[int, dict[str, Any]] = {}
         self._is_warned = False
+        self.split: Any = None
+        """`Split`: where the steps went, once ``finish`` has read that."""
 
     def report(self, rank: int, message: dict[str, Any]) -> None:
         """Take a rank's report."""
@@ -59,6 +61,7 @@ class Profile:
             elif not reasons:
                 self._tell(f"--profile {self._wanted}: nothing was recorded: no rank ran to completion")
             return shown
+        self.split = found
         for fault in faults:
             self._tell(str(fault))
         self._tell(f"{where}\n\n{analyze.as_text(found)}")

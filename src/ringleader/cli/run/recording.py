@@ -14,8 +14,9 @@ from ringleader.cli.run.terminal import Terminal
 from ringleader.errors import RingleaderError
 from ringleader.launch.job_record import JobRecord
 from ringleader.launch.outcome import Outcome
-from ringleader.measurements.job import Begun, Ended, JobRun
+from ringleader.measurements.recorded_job import Begun, Ended, JobRun
 from ringleader.measurements.run_context import with_facts
+from ringleader.measurements.trace_split import Split
 from ringleader.plan.job import Job
 from ringleader.scaling import Context, HostContext
 from ringleader.text_files import write_text
@@ -47,11 +48,11 @@ class Recording:
         """Note that the job came to no outcome."""
         self._end(exit_code=error.exit_code, reason=str(error), context=self._context)
 
-    def ended(self, outcome: Outcome) -> None:
-        """Note how the job ended, and make the page."""
+    def ended(self, outcome: Outcome, split: Split | None = None) -> None:
+        """Note how the job ended, and make the page. ``split``: where the steps went that were profiled."""
         context = with_facts(self._context, outcome, self._listener.contexts, cpu=cpu_model())
         code, reason = outcome.exit_code, outcome.reason
-        self._end(exit_code=code, reason=reason, context=context, proof=outcome.proof)
+        self._end(exit_code=code, reason=reason, context=context, proof=outcome.proof, split=split)
 
     def _end(self, **values: Any) -> None:
         self.record.flush()

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,13 +20,14 @@ from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import is_to_be_sent, overridden
-from ringleader.cli.options.kubernetes_options import SECTION, FollowOptions, is_for_clusters
+from ringleader.cli.options.kubernetes_options import PLACES, SECTION, FollowOptions, is_for_clusters
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, request_in_slurm, with_threads
 from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import RequestError
+from ringleader.kubernetes.jobs.pod_options import RINGLEADER
 from ringleader.number_format import plural
 from ringleader.plan.job import Host
 from ringleader.scaling import Run, Size
@@ -58,7 +60,7 @@ def _print_plan(session: Session) -> None:
     On Kubernetes the runs are comments, and what would be sent for each size is YAML.
     """
     job, cluster = session.asked.job, session.cluster
-    left = runs_left(session.asked.run)
+    left = session.asked.here(runs_left(session.asked.run))
     for number, one in enumerate(left, 1):
         words = [f"# {number}" if cluster else str(number), str(one), plural(one.size.ranks, "rank")]
         if cluster is None:
@@ -113,7 +115,19 @@ def command(options: ScaleOptions) -> int:
         from ringleader.cli.slurm.run_job import run_on_slurm
 
         follow = FollowOptions(detach=options.slurm.detach, dry_run=options.dry_run)
-        return run_on_slurm("scale", request_in_slurm(options), options.slurm, follow)
+        job, sizes = request_in_slurm(options)
+        batches, inside = [options.slurm], dict[str, str]()
+        if options.resume is None and (options.job_per_size or options.slurm.requeue):  # it may be continued
+            inside["name"] = options.name or run_file.name_of_now(run_file.script_name(job.command))
+        if options.job_per_size:
+            inside["grid"] = ",".join(map(str, sizes))
+            counts = sorted({size.hosts for size in sizes})
+            batches = [replace(options.slurm, nodes=str(count)) for count in counts]
+        return run_on_slurm("scale", job, batches, follow, inside.keys(), inside)
+    if options.hosts.on in PLACES and options.pods.launch_with == RINGLEADER:
+        from ringleader.cli.scale.kubernetes_jobs import run_in_launcher
+
+        return run_in_launcher(options, click.get_current_context())
     line = ProgressLine(prefix="")
     session = read_session(options, line)
     asked, job = session.asked, session.asked.job
@@ -141,8 +155,8 @@ def command(options: ScaleOptions) -> int:
 
 
 NOT_ON_A_CLUSTER = (
-    "on Kubernetes, independent ranks are not measured and steps are not split: nothing of ours runs beside "
-    "the ranks; they report their rate in the job's log"
+    "on Kubernetes, independent ranks are not measured and steps are not split unless Ringleader starts the "
+    "ranks (--launch-with ringleader); they report their rate in the job's log"
 )
 
 
@@ -158,7 +172,7 @@ def _measure(
     kept = [session.asked.run] if session.directory else []
     file = directory / run_file.FILE
     before = file.read_bytes() if file.exists() else None
-    if not runs_left(session.asked.run):
+    if not session.asked.here(runs_left(session.asked.run)):
         line.keep(f"ringleader: nothing is left to measure in {directory}; --repeats or --grid adds to it")
 
     def keep(run: Run) -> None:
@@ -198,7 +212,7 @@ def _measure(
         raise
     finally:
         line.clear()
-        if kept and runs_left(kept[-1]):
+        if kept and session.asked.here(runs_left(kept[-1])):
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: to continue: {words}", file=sys.stderr)
         if kept and kept[-1].measured:

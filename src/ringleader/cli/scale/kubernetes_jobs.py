@@ -1,4 +1,7 @@
-"""``ringleader scale --on kubernetes``: the same sizes, each a job that is deleted afterwards."""
+"""``ringleader scale --on kubernetes``: the same sizes, each a job that is deleted afterwards.
+
+With ``--launch-with ringleader`` there is one job, whose launcher measures all of them as on hosts.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 from ringleader.bench.scale.measurement import ScaleRequest, SizeRun, job_of
 from ringleader.bench.scale.meter import LauncherLog, Meter
 from ringleader.bench.scale.sizes import host_words, parse_baseline, parse_grid
+from ringleader.cli.bench.bench_options import is_taken
 from ringleader.cli.follow_job import SENDING, attend
 from ringleader.cli.kubernetes import job_from_options
 from ringleader.cli.kubernetes.connection import Connection, with_cluster
@@ -21,24 +28,36 @@ from ringleader.cli.kubernetes.run_job import (
     check_operatorless,
     dry_run_text,
     placed,
+    run_request,
     work_of,
 )
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
+from ringleader.cli.options.kubernetes_options import (
+    ClusterOptions,
+    FollowOptions,
+    JobOptions,
+    KubernetesOptions,
+    misplaced_options,
+)
 from ringleader.cli.options.option_checks import Faults
+from ringleader.cli.options.rank_options import variables_of
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.scale.options import ScaleOptions, make_request
-from ringleader.errors import RequestError, RingleaderError, collected
+from ringleader.cli.typed_command import faults_of_words, misplaced, words_given
+from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
 from ringleader.fabric.facts import HostFacts as DeviceFacts
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.kubernetes.jobs.job_submission import until_gone
-from ringleader.kubernetes.jobs.pod_options import PolicyOptions
+from ringleader.kubernetes.jobs.pod_options import PodOptions, PolicyOptions
 from ringleader.kubernetes.mpijob.model import MPIJob
+from ringleader.option_fields import names_of, parts
 from ringleader.plan.job import Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, RankPlace
 from ringleader.scaling import Request, Run, Size
+from ringleader.slurm.batch_script import BatchOptions
 from ringleader.text_files import read_text
 
 if TYPE_CHECKING:
+    from ringleader.cli.returned_files import ReturnedFiles
     from ringleader.followed_job import End, Progress, Work
     from ringleader.kubernetes.jobs.job_state import JobView
 
@@ -82,6 +101,45 @@ def kubernetes_request(
     if asked is None or faults.found:
         raise RequestError(dict.fromkeys(faults.found))
     return asked, jobs
+
+
+_OUTSIDE = names_of(PodOptions) | names_of(ClusterOptions) | names_of(FollowOptions) | names_of(BatchOptions)
+_OUTSIDE |= {"on", "output", "dry_run", "workdir", "x", "env_file"}
+_NOT_INSIDE = {
+    "resume": "a run that was measured in one job cannot be continued in another",
+    "replace": "the run is kept where none is yet",
+    "json": "the run comes back as files; report.json is one of them",
+    "json_file": "the run comes back as files; report.json is one of them",
+}
+
+
+def run_in_launcher(options: ScaleOptions, context: click.Context) -> int:
+    """Measure all sizes in one job, whose launcher runs this command; return the exit code.
+
+    RequestError with every fault.
+    """
+    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+    faults = [*faults_of_words(context), *misplaced_options(context, options.hosts.on, own)]
+    for name, what in _NOT_INSIDE.items():
+        faults += misplaced(name.__eq__, what, "leave it out, or leave out --launch-with ringleader")
+    if options.name is not None and is_taken(Path(options.output) / options.name):
+        faults.append(
+            Fault(where="--name", what=f"{options.output}/{options.name} exists", hint="name another")
+        )
+    with collected(faults):
+        asked, jobs = kubernetes_request(options, (), None)
+    refuse(dict.fromkeys(faults))
+    hosts, slots = (max(getattr(size, name) for size in asked.sizes) for name in ("hosts", "slots"))
+    variables = dict(variables_of(options.ranks, os.environ, read_text, Faults()))
+    words = [*words_given(context, _OUTSIDE), *(word for name in variables for word in ("-x", name))]
+    command = ("ringleader", "scale", *words, "--", *options.job.command)
+    job = Job(command=command, np=hosts * slots, workdir=options.job.workdir)
+    policy = PolicyOptions(slots_per_worker=slots)
+    follow = replace(options.follow, dry_run=options.dry_run)
+    there = KubernetesOptions(
+        cluster=options.cluster, job=replace(jobs.options, job=job, policy=policy), follow=follow
+    )
+    return run_request(jobs.on, there, options.output)
 
 
 def _jobs(on: Where, options: ScaleOptions) -> KubernetesJobs:
@@ -243,6 +301,8 @@ class _TakenAway:
 
 class _MeterTerminal:
     """Tells a meter what a person at the terminal would see."""
+
+    files: ReturnedFiles | None = None
 
     def __init__(self, name: str, log: LauncherLog, meter: Meter) -> None:
         self.name, self._log, self._meter = name, log, meter

@@ -87,6 +87,10 @@ class ScaleOptions:
         choices=IN_STEP_CHOICES,
     )
     no_page: bool = flag("Do not write the HTML page, which needs ringleader[report].")
+    job_per_size: bool = flag(
+        "With --on slurm: a job for each number of nodes, one after the other, instead of one job that holds "
+        "--nodes for all sizes. A run of the same --name is continued."
+    )
     replace: bool = flag("Overwrite a run of the same name.", **REPLACE)
     json: JsonOptions = group(JsonOptions)
     dry_run: bool = flag("Print the runs in their order, and stop.")
@@ -112,10 +116,12 @@ def make_request(
     lab: bool = False,
     image: str = "",
     stored: Run | None = None,
+    most_hosts: int | None = None,
 ) -> ScaleRequest:
     """Return what was asked for; RequestError with everything wrong in it.
 
-    ``cores``: CPUs of this machine; ``image``: of the Pods; ``stored``: the run to resume.
+    ``cores``: CPUs of this machine; ``image``: of the Pods; ``stored``: the run to resume; ``most_hosts``: as
+    in `ScaleRequest`.
     """
     faults = Faults(found=list(job_faults_of(job)))
     if not job.command:
@@ -127,7 +133,8 @@ def make_request(
         baseline = parse_baseline(options.baseline)
     with collected(faults.found):
         grid = with_baseline(_grid(options, job, cores, baseline, stored), baseline)
-        faults.found += faults_of_hosts(grid, job.hosts, cores=cores, oversubscribe=job.oversubscribe)
+        here = [size for size in grid if most_hosts is None or size.hosts <= most_hosts]
+        faults.found += faults_of_hosts(here, job.hosts, cores=cores, oversubscribe=job.oversubscribe)
     own: dict[str, Any] = {
         "repeats": options.repeats,
         "budget": options.budget,
@@ -151,7 +158,7 @@ def make_request(
             global_batch=options.global_batch,
             **own,
         )
-    asked = ScaleRequest(job=replace(job, faults=()), run=run)
+    asked = ScaleRequest(job=replace(job, faults=()), run=run, most_hosts=most_hosts)
     refuse((*faults.found, *faults_of(asked)))
     return asked
 

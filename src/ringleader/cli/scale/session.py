@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,25 +18,25 @@ from ringleader.bench.scale.measurement import ScaleRequest
 from ringleader.bench.scale.sizes import host_words, hosts_for
 from ringleader.cli.kept_words import kept_words, set_values, words_of
 from ringleader.cli.options.kubernetes_options import PLACES, misplaced_options
-from ringleader.cli.run.command import check_ssh_files, read_job
+from ringleader.cli.run.command import check_ssh_files, gated, read_job
 from ringleader.cli.scale.options import ScaleOptions, make_request, threads_for
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import faults_of_words, given, has_wrong_word, options_of, spelling
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.option_fields import parts
-from ringleader.plan.job import Host, Job
-from ringleader.scaling import Context, Request, Run
+from ringleader.plan.job import Host, Job, check
+from ringleader.scaling import Context, Request, Run, Size
 
 if TYPE_CHECKING:
     from ringleader.cli.scale.kubernetes_jobs import KubernetesJobs
 
-_CALL = "command grid repeats name output replace resume dry_run sizes json json_file no_page"
+_CALL = "command grid repeats name output replace resume dry_run sizes json json_file no_page job_per_size"
 _OF_THIS_CALL = frozenset(_CALL.split())
 """Parameters that belong to one call: they are not kept with the run, or elsewhere in it."""
 _NAMES_HOSTS = frozenset(["hosts", "hostfile", "lab", "lab_name", "on", "nnodes", "nproc_per_node"])
 _HOW = (
     "no_allocation ssh_port ssh_identity ssh_config accept_new_host_keys timeout grace lost_after "
-    "start_timeout baseline context kubeconfig in_step budget"
+    "start_timeout baseline context kubeconfig in_step budget check spare_hosts kernel_log"
 )
 _MAY_DIFFER = _OF_THIS_CALL | _NAMES_HOSTS | set(_HOW.split())
 """Options that may be given anew: they change nothing that is measured, or `changed_request` compares."""
@@ -124,9 +124,10 @@ class Session:
 def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     """Read the command line to the end, and the run to resume; RequestError with all faults of each step."""
     context = click.get_current_context()
-    if options.resume is None:
-        own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
-        if wrong := misplaced_options(context, options.hosts.on, own):
+    is_later = options.job_per_size or os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
+    known = Path(options.output, options.name or "", run_file.FILE)
+    if options.resume is None and not (is_later and known.is_file()):
+        if wrong := _misplaced(context, options):
             raise RequestError((*faults_of_words(context), *wrong))
         return _session(options, kept_words(context, _OF_THIS_CALL), line)
     directory = _resumed_directory(options)
@@ -140,25 +141,42 @@ def read_session(options: ScaleOptions, line: ProgressLine) -> Session:
     return session
 
 
-def request_in_slurm(options: ScaleOptions) -> Job:
-    """Return the job that is measured in Slurm, checked as far as that can be done without its nodes.
+def _misplaced(context: click.Context, options: ScaleOptions) -> list[Fault]:
+    """Return the options of this call that mean nothing at its place, or contradict each other."""
+    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
+    return [*misplaced_options(context, options.hosts.on, own), *_faults_of_jobs(options)]
+
+
+def _faults_of_jobs(options: ScaleOptions) -> Iterator[Fault]:
+    """Yield what contradicts a run that several jobs in Slurm add to."""
+    if options.job_per_size and options.hosts.on != "slurm":
+        yield Fault(where="--job-per-size", what="is for jobs in Slurm", hint="add --on slurm")
+    why = "--job-per-size" if options.job_per_size else "--requeue" if options.slurm.requeue else ""
+    resumes = options.job_per_size and options.resume is not None
+    for name, is_given in (("--resume", resumes), ("--replace", options.replace)):
+        if why and is_given:
+            hint = f"leave out {name}: the run that --name names is continued, or begun"
+            yield Fault(where=f"{why} and {name}", what="contradict each other", hint=hint)
+
+
+def request_in_slurm(options: ScaleOptions) -> tuple[Job, tuple[Size, ...]]:
+    """Return the job that is measured in Slurm, checked as far as that can be done without its nodes, and the
+    sizes; of a run that is resumed, no sizes.
 
     RequestError with every fault.
     """
     context, batch = click.get_current_context(), options.slurm
-    own = {part.parameter for part in parts(ScaleOptions) if part.kind is None}
-    refuse((*faults_of_words(context), *misplaced_options(context, options.hosts.on, own)))
+    refuse((*faults_of_words(context), *_misplaced(context, options)))
     job, _ = read_job(options.job, options.ranks, options.hosts, environ=os.environ)
     if options.resume is not None:
-        return job  # the run says what else there must be
+        return job, ()  # the run says what else there must be
     if batch.nodes is None:
         hint = "the number of the largest size: --nodes 4 --ntasks-per-node 2, or --gpus 8"
         refuse((*job.faults, Fault(where="--nodes", what="is needed: sizes are made of nodes", hint=hint)))
     slots = batch.ntasks_per_node or batch.gpus or 1
     count = int((batch.nodes or "1").partition("-")[0])
     hosts = tuple(Host(name=f"node-{number}", slots=slots) for number in range(count))
-    make_request(options, replace(job, hosts=hosts), Request(), cores=1)
-    return job
+    return job, make_request(options, without_spares(replace(job, hosts=hosts)), Request(), cores=1).sizes
 
 
 def _session(
@@ -173,11 +191,26 @@ def _session(
         return Session(asked=asked, cluster=cluster)
     job, chosen = read_job(options.job, options.ranks, where, environ=os.environ, say=line.keep)
     check_ssh_files(job)
+    if job.check is not None and not (options.dry_run or options.sizes):
+        text = "ringleader: {}".format
+        job = gated(
+            check(job), environ=os.environ, progress=line.show, warn=lambda _, why: line.keep(text(why))
+        )
+    job = without_spares(job)
     script, digest = script_of(job)
     hosts = host_words(job.hosts)
     request = Request(options=words, workdir=job.workdir, hosts=hosts, script=script, script_digest=digest)
-    asked = make_request(options, job, request, cores=usable_cpus(), lab=where.wants_lab, stored=stored)
+    most = len(job.hosts) if options.job_per_size else None
+    asked = make_request(
+        *(options, job, request), cores=usable_cpus(), lab=where.wants_lab, stored=stored, most_hosts=most
+    )
     return Session(asked=replace(asked, cpu=cpu_model()), in_allocation=chosen.allocation is not None)
+
+
+def without_spares(job: Job) -> Job:
+    """Return the job on the hosts that sizes are made of; that too few are left is a fault of the job."""
+    left = job.hosts[: max(0, len(job.hosts) - job.spare_hosts)]
+    return replace(job, hosts=left, spare_hosts=0) if left else job
 
 
 def _resumed_directory(options: ScaleOptions) -> Path:

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from ringleader.fabric.check_result import CheckResult
-from ringleader.fabric.checks import gpus, host, rdma, rules, variables
+from ringleader.fabric.checks import gpus, host, kernel_log, rdma, rules, variables
 from ringleader.fabric.checks.check import Check, checks_of, judge_all
 from ringleader.fabric.facts import HostFacts
 
-JUDGING = (gpus, host, rdma, rules, variables)
+JUDGING = (gpus, host, kernel_log, rdma, rules, variables)
 """Modules that define judges and rules: ``checks_of`` finds them once they are imported."""
 HOST_CHECKS: tuple[Check, ...] = checks_of(
     "RDMA devices",
@@ -28,6 +28,7 @@ HOST_CHECKS: tuple[Check, ...] = checks_of(
     "Network interfaces",
     "Memory",
     "Host",
+    "Kernel log",
 )
 
 

@@ -10,13 +10,15 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ringleader.agents import host_facts_script, rank_identity, traffic_counters
+from ringleader.agents import hardware, host_facts_script, kernel_log, rank_identity, traffic_counters
 from ringleader.fabric.facts import (
     TOO_LATE,
     UNLIMITED,
     Clock,
     Gpu,
     HostFacts,
+    KernelEvent,
+    KernelLog,
     NvidiaDriver,
     Process,
     Software,
@@ -52,17 +54,19 @@ def read_host(
     ipv4: Callable[[], list[tuple[str, str]]] | None = None,
     areas: Collection[str] = (),
     seconds: float = SECONDS,
+    log: str | None = None,
 ) -> HostFacts:
     """Return the facts of the host below ``root``, as a process with these variables sees it.
 
     ``areas``: those that are wanted (``RDMA devices``); none named: all of them. ``ipv4`` gives pairs of
     interface and address; by default the kernel is asked, and below another root there are none. ``seconds``
-    bounds the whole. Nothing raises: ``unreadable`` names what is missing, and why.
+    bounds the whole. ``log``: file of the kernel's log; empty: where it usually is; ``None``: it is not read.
+    Nothing raises: ``unreadable`` names what is missing, and why.
     """
     start = time.monotonic()
     deadline = start + seconds
     replaced = os.fspath(root) != "/"
-    every = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4))
+    every = _areas(dict(environ), ipv4 or (list if replaced else rank_identity.ipv4), log)
     readings = [
         _Reading(name, area, Files(root, deadline=deadline))
         for name, area in every.items()
@@ -91,7 +95,9 @@ def read_host(
     )
 
 
-def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]) -> dict[str, Area]:
+def _areas(
+    environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]], log: str | None = None
+) -> dict[str, Area]:
     """Return what is read of each area, as fields of HostFacts."""
     return {
         "the clock": lambda files: {"clock": kernel.read_clock(files)},
@@ -111,6 +117,7 @@ def _areas(environ: Mapping[str, str], ipv4: Callable[[], list[tuple[str, str]]]
             "environment": process_limits.variables(environ),
             "nccl_files": process_limits.nccl_files(files, environ),
         },
+        "the kernel's log": lambda files: {} if log is None else {"kernel_log": read_kernel_log(files, log)},
     }
 
 
@@ -166,6 +173,25 @@ def _software(files: Files, environ: Mapping[str, str]) -> Software:
 def _libraries(files: Files, environ: Mapping[str, str]) -> Fields:
     found = libraries.read(files, environ)
     return {"libraries": found, "verbs_providers": libraries.verbs_providers(files, found)}
+
+
+def read_kernel_log(files: Files, path: str) -> KernelLog:
+    """Return what the kernel said lately; ``path``: the only file that is to be read, where one is named."""
+    root = os.fspath(files.root).rstrip("/")
+    log, source, why = kernel_log.opened(path, root)
+    lines: list[str] = []
+    if log is not None:
+        lines = log.lines(at_end=True)
+        log.close()
+    elif not path and not files.replaced:
+        for argv in kernel_log.PROGRAMS:
+            if (text := hardware.output(list(argv))).startswith("["):  # and no message of its own
+                lines, source, why = text.splitlines(), argv[0], ""
+                break
+    now = time.monotonic()
+    events = kernel_log.events_in(lines, now, time.time(), since=now - kernel_log.DAY)
+    found = kernel_log.name_devices(events, root)
+    return KernelLog(source=source, why=why, events=tuple(KernelEvent(**one) for one in found))
 
 
 def _gpus(files: Files) -> Fields:

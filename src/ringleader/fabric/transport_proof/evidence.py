@@ -130,7 +130,7 @@ class EngineTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class TcpConnections:
-    """TCP connections between two addresses of the job's hosts, by this user's processes."""
+    """TCP connections between two addresses of the job's hosts, by the job's processes."""
 
     peer: str
     """The other host; this one itself: within the host."""
@@ -195,8 +195,6 @@ class HostEvidence:
     by_memory: tuple[str, ...] = ()
     """Libraries of an MPI and devices of GPUs that its ranks' processes have mapped. They may move bytes
     within the host without connections."""
-    by_sockets: bool = False
-    """Whether its ranks' processes have mapped a framework that may exchange by connections."""
     nccl: tuple[LogLines, ...] = ()
     ucx: tuple[LogLines, ...] = ()
     mpi: MpiTransport = MpiTransport()

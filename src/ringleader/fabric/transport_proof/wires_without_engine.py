@@ -27,7 +27,7 @@ from ringleader.fabric.transport_proof.wires_between import (
 )
 from ringleader.fabric.wires import RDMA, Wire, names_words
 
-CONNECTIONS = "this user's TCP connections"
+CONNECTIONS = "the job's TCP connections"
 PORTS_UNREAD = "RDMA ports"
 """What of a snapshot is not complete then; interfaces are read after them."""
 SOCKETS = (Wire.TCP, Wire.IPOIB)
@@ -55,9 +55,6 @@ def carried_within(host: HostEvidence, moved: BytesMoved) -> WireShares:
     if host.connections is None:
         return WireShares(unjudged=_unread(host), by_connections=True)
     ways = host.by_memory or (("GPUs",) if host.gpus else ())
-    if not host.by_sockets:  # they may be another job's
-        why = f"{text}, and its processes load no library that is known to exchange by them"
-        return WireShares(unjudged=why, by_connections=True)
     if nbytes < LEAST_JUDGED or ways:
         # What went through memory shows in no counter, and may be most of it.
         also = f", its processes use {names_words(ways)}" if ways else ""

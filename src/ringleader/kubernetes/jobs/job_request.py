@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ringleader.kubernetes.jobs.pod_options import Json, Mount, PodOptions, PolicyOptions
+from ringleader.kubernetes.jobs.pod_options import RINGLEADER, Json, Mount, PodOptions, PolicyOptions
 from ringleader.kubernetes.mpijob import quantities
 from ringleader.kubernetes.mpijob.annotations import SPAWN_EXEC
 from ringleader.kubernetes.mpijob.model import MpiImplementation
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Pairs = tuple[tuple[str, str], ...]
 """Names with their values, in the order in which they were given."""
+OUTCOME, REPORT, RUNS = "outcome.json", "report", "runs"
+"""What a launcher may send back: a run's outcome, its record, directories of measurements."""
+_MEASURES = ("bench", "scale", "doctor", "run")
 DEFAULT_SSH_PATH = "/root/.ssh"
 """Where ssh keys are unless the image wants them elsewhere."""
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -48,6 +51,10 @@ class JobRequest(PodOptions, PolicyOptions):
     mpirun_args: tuple[str, ...] = ()
     elastic: ElasticOptions | None = None
     """Between which bounds the job may change; ``None``: it does not."""
+    run_words: tuple[str, ...] = ()
+    """Options for the `ringleader run` that starts the ranks, where that does."""
+    returned: tuple[str, ...] = ()
+    """What the launcher sends back at its end (`cli.returned_files`), of OUTCOME, REPORT and RUNS."""
     start_np: int | None = None
     """Of an elastic job: ranks to begin with, for which it waits; ``None``: any that may be."""
     by_node: bool = False
@@ -70,6 +77,16 @@ class JobRequest(PodOptions, PolicyOptions):
     def mpi(self) -> MpiImplementation:
         """The MPI in the image."""
         return MpiImplementation(self.mpi_implementation)
+
+    @property
+    def own_command(self) -> tuple[str, ...]:
+        """The command of Ringleader that COMMAND is, as ``bench p2p``, which has the workers as its hosts."""
+        return own_command(self.command)
+
+    @property
+    def has_ringleader(self) -> bool:
+        """Whether Ringleader runs in the launcher, not mpirun."""
+        return self.launch_with == RINGLEADER or self.elastic is not None or bool(self.own_command)
 
     @property
     def launcher_resources(self) -> Pairs:
@@ -96,6 +113,16 @@ class JobRequest(PodOptions, PolicyOptions):
         """Workers that take all ranks; one less where the launcher takes its share."""
         hosts = -(-self.np // max(1, self.slots))
         return hosts - 1 if self.run_launcher_as_worker else hosts
+
+
+def own_command(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which command of Ringleader a COMMAND is, if it starts ranks by itself; else nothing."""
+    name, verb, *rest = (*command, "", "")
+    if name.rpartition("/")[2] != "ringleader" or verb not in _MEASURES:
+        return ()
+    if verb == "doctor" and "--image" in rest:
+        return ()  # it tests where it is
+    return (verb, rest[0]) if verb == "bench" and rest[0] and not rest[0].startswith("-") else (verb,)
 
 
 def named_amounts(**amounts: str | None) -> Pairs:

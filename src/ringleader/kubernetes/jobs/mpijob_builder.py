@@ -1,18 +1,18 @@
 """A request becomes an MPIJob, and its launcher's command: mpirun in the user's image. Pure.
 
-An elastic job's launcher is ``ringleader run``, which finds its hosts by itself: with the operator's
-script in the launcher's ConfigMap (`objects/config_map`), so its Pod needs no account and no right of the
-API's. The Pods' templates are made in `pod_template`.
+The launcher may be ``ringleader run`` instead, which reads its hosts from the launcher's ConfigMap
+(`objects/service_and_config_map`): the hostfile, or for an elastic job the operator's script. Its Pod needs
+no account and no right of the API's. The Pods' templates are made in `pod_template`.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ringleader.kubernetes.jobs.job_request import JobRequest
+from ringleader.kubernetes.jobs.job_request import OUTCOME, REPORT, RUNS, JobRequest
 from ringleader.kubernetes.jobs.pod_template import Program, pod_template, unexpanded
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.annotations import GANG, MAX_WORKERS, MIN_WORKERS, SPAWN
@@ -44,8 +44,15 @@ from ringleader.render.rank_environment import JAX_FIRST_PORT, JAX_SIGN
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 """mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
 ranks; named unset, it would be complained about."""
-_RUN = 'exec "$0" run ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
+_HERE = 'command -v "$0" >/dev/null || { echo "the image has no $0: see --launch-with" >&2; exit 3; }; '
+_RUN = f'{_HERE}exec "$0" run ${{LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH}} "$@"'
 """The same for ``ringleader run``."""
+_OWN = f'{_HERE}exec "$0" "$@"'
+"""COMMAND itself, where it is one of Ringleader's."""
+RETURNED, RETURN_VARIABLE = "/tmp/ringleader-returned", "RINGLEADER_RETURN"
+"""Directory in the launcher that is sent back at its end, and the variable that names it."""
+ATTEMPTS = 30
+"""For a connection to a worker: its Pod may run before its sshd listens."""
 _SET_BY_TORCHRUN = (
     'export RANK="${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
     ' WORLD_SIZE="${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"'
@@ -70,8 +77,10 @@ _MPI = {MpiImplementation.OPENMPI: "", MpiImplementation.MPICH: "mpich", MpiImpl
 
 def launcher_program(request: JobRequest) -> Program:
     """Return how the launcher starts the ranks."""
-    if request.elastic is not None:
-        return _elastic_program(request, request.elastic)
+    if request.own_command:
+        return _own_program(request)
+    if request.has_ringleader:
+        return _ringleader_program(request)
     env = _rank_variables(request)
     ranks = _rank_words(request.command)
     if request.mpi is MpiImplementation.OPENMPI:
@@ -93,11 +102,7 @@ def launcher_program(request: JobRequest) -> Program:
         ssh = f"-p {request.ssh_port} {SSH_ARGS}"
         command = ("env", *(f"{name}={ssh}" for name in SSH_ARGS_OF[request.mpi]), *command)
     words = (*args, *request.mpirun_args, *ranks)
-    return Program(
-        command=tuple(map(unexpanded, command)),
-        args=tuple(map(unexpanded, words)),
-        env=tuple((name, unexpanded(value)) for name, value in env),
-    )
+    return _program(command, words, dict(env))
 
 
 def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,35 +116,72 @@ def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
     return ("sh", "-c", _AROUND_A_RANK.replace('"$@"', shlex.join(command)))
 
 
-def _elastic_program(request: JobRequest, elastic: ElasticOptions) -> Program:
-    """Return how the launcher of an elastic job starts the ranks: it tells each where they meet."""
+def _ringleader_program(request: JobRequest) -> Program:
+    """Return how `ringleader run` starts the ranks: it tells each where they meet."""
     env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
     names = dict.fromkeys((*env, *(secret["name"] for secret in request.secret_env)))
-    # What was asked for; the rest is left to the defaults of `ringleader run` itself.
-    cooldown = COOLDOWN if elastic.cooldown is None else elastic.cooldown
-    said = replace(elastic, min_np=1, discovery_script=None, slots=None, cooldown=cooldown)
     words = (
-        *("--host-discovery-script", DISCOVER_HOSTS_PATH),
-        *("--slots-per-host", str(request.slots)),  # other operators' scripts print hosts without them
-        *("--min-np", str(elastic.min_np)),
-        *words_of(said, ElasticOptions(cooldown=COOLDOWN)),
+        *(_fixed_hosts() if request.elastic is None else _changing_hosts(request, request.elastic)),
         *_other_options(request),
         # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
-        *("--bind", "none", "--no-prefix"),
+        *("--bind", "none", *(() if request.elastic is None else ("--no-prefix",))),
+        *request.run_words,
         *(word for name in names for word in ("-x", name)),
         *("--", *request.command),
     )
+    return _program(("sh", "-c", _RUN, "ringleader"), words, env | _variables_of_returns(request))
+
+
+def _own_program(request: JobRequest) -> Program:
+    """Return how COMMAND, one of Ringleader's, runs once in the launcher: variables give it its hosts."""
+    env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
+    prefix = f"RINGLEADER_OPT_{'_'.join(request.own_command)}_".upper().replace("-", "_")
+    env |= {f"{prefix}HOSTFILE": object_names.HOSTFILE_PATH, f"{prefix}SSH_ATTEMPTS": str(ATTEMPTS)}
+    found = {"SSH_PORT": request.ssh_port, "MPI": _mpi(request)}
+    found["OUTPUT"] = f"{RETURNED}/{RUNS}" if RUNS in request.returned else None
+    env |= {f"{prefix}{name}": str(value) for name, value in found.items() if value is not None}
+    program, *words = request.command
+    return _program(("sh", "-c", _OWN, program), words, env | _variables_of_returns(request))
+
+
+def _program(command: Iterable[str], words: Iterable[str], env: Mapping[str, str]) -> Program:
     return Program(
-        command=tuple(map(unexpanded, ("sh", "-c", _RUN, "ringleader"))),
+        command=tuple(map(unexpanded, command)),
         args=tuple(map(unexpanded, words)),
         env=tuple((name, unexpanded(value)) for name, value in env.items()),
     )
 
 
+def _variables_of_returns(request: JobRequest) -> dict[str, str]:
+    # The check of what mpirun reaches (decision 6) takes mpirun's place; Ringleader checks that by itself.
+    found = {} if request.elastic else {"RINGLEADER_CHECK_HOSTS": "off"}
+    return found | ({RETURN_VARIABLE: RETURNED} if request.returned else {})
+
+
+def _mpi(request: JobRequest) -> str | None:
+    return (_MPI[request.mpi] if request.mpirun in (None, "mpirun") else request.mpirun) or None
+
+
+def _fixed_hosts() -> tuple[str, ...]:
+    return ("--hostfile", object_names.HOSTFILE_PATH, "--ssh-attempts", str(ATTEMPTS))
+
+
+def _changing_hosts(request: JobRequest, elastic: ElasticOptions) -> Iterator[str]:
+    """Yield how an elastic job finds its hosts, and what was asked of it; the rest are its own defaults."""
+    cooldown = COOLDOWN if elastic.cooldown is None else elastic.cooldown
+    said = replace(elastic, min_np=1, discovery_script=None, slots=None, cooldown=cooldown)
+    yield from ("--host-discovery-script", DISCOVER_HOSTS_PATH)
+    yield from ("--slots-per-host", str(request.slots))  # other operators' scripts print hosts without them
+    yield from ("--min-np", str(elastic.min_np))
+    yield from words_of(said, ElasticOptions(cooldown=COOLDOWN))
+
+
 def _other_options(request: JobRequest) -> Iterator[str]:
-    """Yield how many ranks it begins with, and by which MPI and ssh."""
-    mpi = _MPI[request.mpi] if request.mpirun in (None, "mpirun") else request.mpirun
-    options = {"-n": request.start_np, "--ssh-port": request.ssh_port, "--mpi": mpi or None}
+    """Yield how many ranks it begins with, by which MPI and ssh, and where what is sent back is written."""
+    options: dict[str, object] = {"-n": request.np if request.elastic is None else request.start_np}
+    options |= {"--ssh-port": request.ssh_port, "--mpi": _mpi(request)}
+    for name, option in ((OUTCOME, "--json-file"), (REPORT, "--report")):
+        options[option] = f"{RETURNED}/{name}" if name in request.returned else None
     for option, value in options.items():
         if value is not None:
             yield from (option, str(value))

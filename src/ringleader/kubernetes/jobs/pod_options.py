@@ -22,6 +22,16 @@ def read_by(kind: str) -> Callable[[str], Any]:
     return lambda text: getattr(import_module("ringleader.kubernetes.jobs.job_request"), kind)(text)
 
 
+RINGLEADER = "ringleader"
+"""Of ``--launch-with``: `ringleader run` in the launcher's Pod, as on hosts."""
+OF_HOSTS = frozenset(
+    (
+        *("require", "transport_settings", "oversubscribe", "share_gpus", "all_gpus", "as_horovod"),
+        *("report", "hang_seconds", "profile", "profile_dir", "grace", "lost_after", "max_restarts", "warm"),
+        *("network_interface", "prefix_output"),
+    )
+)
+"""Fields of ``Job`` that need it."""
 LARGEST = 2**63 - 1
 """Of an integer in Kubernetes' API."""
 _BOUNDS: Mapping[str, Any] = {"most": LARGEST, "wrong": "{}, must be at least {least:g} and at most 2^63-1"}
@@ -85,6 +95,13 @@ class PodOptions:
         choices=("OpenMPI", "Intel", "MPICH"),
     )
     mpirun: str | None = option("Path of mpirun in the image. [default: mpirun]", metavar="PATH")
+    launch_with: str | None = option(
+        "What starts the ranks in the launcher's Pod: mpirun, or `ringleader run`, which takes the options "
+        "for hosts (--require, --report, …) and needs Ringleader in the image. [default: mpirun; "
+        "ringleader for elastic jobs]",
+        metavar="mpirun|ringleader",
+        choices=("mpirun", RINGLEADER),
+    )
     gpus: int | None = option("GPUs per worker.", least=0, **_COUNT)
     gpu_resource: str = option("Resource name of the GPUs.", default="nvidia.com/gpu", metavar="NAME")
     cpu: str | None = option("CPUs per worker, as request and limit: 8, 500m.", **_AMOUNT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from ringleader.agents.light_imports import socket
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader
-from ringleader.launch.elastic.layout import agent_number
+from ringleader.launch.elastic.layout import agent_numbers
 from ringleader.launch.elastic.preloaded_modules import warm_start
 from ringleader.launch.host_probe.host_answer import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
@@ -68,6 +69,7 @@ class ElasticHosts:
         """When a host said that it is about to go."""
         self._answers: SimpleQueue[tuple[str, HostReport | str]] = SimpleQueue()
         self._starts: dict[str, HostStart] = {}
+        self._looks: deque[tuple[str, Job, HostStart]] = deque()
         self.lacks_state: Callable[[], bool] = lambda: False
         """Says whether no host holds a commit: then files are read."""
         self._script = script_of(context.job) or ""
@@ -95,6 +97,9 @@ class ElasticHosts:
         """Look at a host; ``host_ready`` or ``host_refused`` follows."""
         context = self._context
         start = self._starts[name] = HostStart()
+        if name in context.job.left_out:
+            self._refuse(name, "it was left out by --check")
+            return
         job = replace(context.job, hosts=(Host(name=name, slots=slots or None),))
         try:
             if reached_by_ssh(job, self._here):
@@ -102,8 +107,7 @@ class ElasticHosts:
         except RingleaderError as error:
             self._refuse(name, str(error))
             return
-        args = (name, job, start)
-        threading.Thread(target=self._look, args=args, name=f"ask-{name}", daemon=True).start()
+        self._looks.append((name, job, start))
 
     def _reach(self, hosts: tuple[Host, ...]) -> None:
         """Let ssh know a host."""
@@ -121,9 +125,10 @@ class ElasticHosts:
         context = self._context
         answer: HostReport | str
         try:
-            found = probe(
-                job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
-            )
+            with self.agents.gate:
+                found = probe(
+                    job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
+                )
             answer = found.facts[0]
         except RingleaderError as error:
             answer = "; ".join(f"{fault.where}: {fault.what}" for fault in error.faults) or str(error)
@@ -136,6 +141,9 @@ class ElasticHosts:
 
     def tick(self, now: float) -> None:
         """Take what threads have found out, and wait for nobody too long."""
+        while self._looks:  # only now: ssh knows all hosts that one message named
+            args = self._looks.popleft()
+            threading.Thread(target=self._look, args=args, name=f"ask-{args[0]}", daemon=True).start()
         while not self._answers.empty():
             name, answer = self._answers.get()
             if name in self._starts:
@@ -165,7 +173,7 @@ class ElasticHosts:
             text = f"{name} is the same machine as {names[0]}: each is its own host"
             self._context.listener.warning(text)
         self.reports[name] = answer
-        self.agents.start(answer, number=agent_number(name, self.reports))
+        self.agents.start(answer, number=agent_numbers(self.reports)[name])
 
     def _why_no_other_name(self, name: str, answer: HostReport, names: Sequence[str]) -> str:
         """Return why a host cannot be one of several names of a machine; empty: it can, or is the only one.

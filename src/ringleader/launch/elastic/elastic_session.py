@@ -11,6 +11,7 @@ import selectors
 import signal
 import time
 from collections import deque
+from itertools import groupby
 from typing import Any
 
 from ringleader.agents import protocol
@@ -20,7 +21,6 @@ from ringleader.launch.elastic.available_hosts import AvailableHosts
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts
 from ringleader.launch.elastic.host_sources import MOST_RANKS
 from ringleader.launch.elastic.job_context import ElasticContext
-from ringleader.launch.elastic.layout import slots_of
 from ringleader.launch.elastic.membership import deadlines_of, decide
 from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, Message, Order, State
@@ -41,8 +41,16 @@ FILES_SECONDS = 57.0
 """The same, where host agents may write the last commit to a file: longer than they try
 (``host_agent_loop.FILE_SECONDS``), shorter than ``batch_script.SAVING`` before a time limit."""
 _LONGEST_WORDS = 200
-_TOGETHER = {"host_ready": 1, "rank_waiting": 1, "proxy_ready": 1, "committed": 1, "rank_attached": 2}
-"""Messages that come from many at once, and which of them are decided together."""
+_TOGETHER = {
+    **dict.fromkeys(("committed", "rank_attached"), 1),
+    **dict.fromkeys(("rank_detached", "rank_gone", "rank_ended", "proxy_gone"), 2),
+    **dict.fromkeys(("host_ready", "rank_waiting", "proxy_ready"), 3),
+}
+"""Messages that come from many at once, and which of them are decided together, lower numbers first: of one
+rank none of a higher number comes before."""
+REST = 4.0
+"""Times what the last decision took that messages from many wait for the next: for thousands of ranks, all of
+which are gone through, deciding takes a fifth of our time however few report at once."""
 
 
 class ElasticRank(RankState):
@@ -63,12 +71,19 @@ class ElasticJob(Session[ElasticRank]):
 
     def __init__(self, context: ElasticContext, channels: Channels, offers: AvailableHosts) -> None:
         """Nothing is started yet."""
-        super().__init__(context.job, channels, size=1)
+        super().__init__(context.job, channels)
         self.context, self._offers = context, offers
         self.state = State(limits=limits_of(context))
         self.events: list[Event] = []
         self._messages: deque[Message] = deque()
         self._deciding = False
+        self._rests_until = float("-inf")
+        self._soonest: float | None = None
+        """When something will be decided even if nothing is heard."""
+        self._ready: dict[int, ElasticRank] = {}
+        """Ranks whose agents are there and were not told to start, by their incarnations."""
+        self._lowest: ElasticRank | None = None
+        """The first living one, unless it has ended meanwhile."""
         self._timed_out = False
         self._finished_at: float | None = None
         self._leave_seconds = LEAVE_SECONDS
@@ -98,19 +113,24 @@ class ElasticJob(Session[ElasticRank]):
 
     def _decide(self) -> None:
         """Have all messages decided: those that many report alike together, any other by itself."""
-        if self._deciding:
+        if self._deciding or not self._messages:
             return
-        self._deciding = True
+        self._deciding, spent = True, 0.0
         try:
             while self._messages:
                 some = [self._messages.popleft()]
-                alike = _TOGETHER.get(some[0]["do"])
-                while alike and self._messages and _TOGETHER.get(self._messages[0]["do"]) == alike:
+                while self._messages and _number(some[-1]) and _number(self._messages[0]):
                     some.append(self._messages.popleft())
-                for order in decide(self.state, some, self.clock()):
-                    self._obey(order)
+                for _, alike in groupby(sorted(some, key=_number), key=_number):
+                    began = time.monotonic()
+                    orders = decide(self.state, alike, self.clock())
+                    spent += time.monotonic() - began
+                    for order in orders:
+                        self._obey(order)
         finally:
             self._deciding = False
+        self._soonest = min(deadlines_of(self.state), default=None)
+        self._rests_until = self.clock() + REST * spent
 
     def _obey(self, order: Order) -> None:  # noqa: C901 - one branch for each order
         """Carry out an order; what is none of the launcher's goes to every host agent as it is."""
@@ -161,7 +181,7 @@ class ElasticJob(Session[ElasticRank]):
         if world is None:  # its mpirun could not be started: the decider hears of it next
             self.take("rank_ended", incarnation=incarnation, words="its world did not start")
             return
-        place = slots_of(self.state.worlds[number].layout).index((host, slot))
+        place = world.places[host, slot]
         self.add(ElasticRank(incarnation, slot, world.prepared, world.prepared.plan.ranks[place]))
         self.hosts.agents.tell(host, do="spawn", incarnation=incarnation)
 
@@ -196,13 +216,15 @@ class ElasticJob(Session[ElasticRank]):
             return 0.01
         if "stacks" in self.alarms:
             return 0.05
-        soonest = min(deadlines_of(self.state), default=None)
-        patience = 0.25 if soonest is None else max(0.0, min(0.25, soonest - self.clock() + 0.001))
-        return min(patience, 0.05) if self.state.generation is None else patience
+        patience, soonest = 0.25 if self.state.generation is not None else 0.05, self._soonest
+        if self._messages:
+            soonest = self._rests_until if soonest is None else min(soonest, self._rests_until)
+        return patience if soonest is None else max(0.0, min(patience, soonest - self.clock() + 0.001))
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        self._decide()
+        if now >= self._rests_until:
+            self._decide()
         self.hosts.tick(time.monotonic())
         self.worlds.tick(time.monotonic())
         self.flow.tick()
@@ -220,9 +242,8 @@ class ElasticJob(Session[ElasticRank]):
         if self.stacks_are_shown(now):
             text = f"the job was stopped after {timeout:g} s (--timeout)"
             self.take("stop_requested", exit_code=TIMED_OUT, whose="ringleader", reason=text)
-        if any(when < now for when in deadlines_of(self.state)):
+        if self._soonest is not None and self._soonest < now:
             self.take("tick")
-        self._decide()
 
     def is_over(self) -> bool:
         """Say whether nothing is left to be served."""
@@ -232,10 +253,9 @@ class ElasticJob(Session[ElasticRank]):
         if now > self._finished_at + self._leave_seconds:
             self.hosts.wake()
             return True
-        ranks_are_over = all(
+        quiet = not (self.hosts.agents.hosts or self.worlds.worlds) and all(
             rank.done or (rank.end is not None and rank.connection is None) for rank in self.ranks.values()
         )
-        quiet = not self.hosts.agents.hosts and ranks_are_over and not self.worlds.worlds
         result = self.state.result
         cause = Cause(why=Why.RANK, at=now) if result is not None and result.exit_code else None
         return quiet and self.flow.is_over(now, cause)
@@ -280,6 +300,7 @@ class ElasticJob(Session[ElasticRank]):
         if self._stopping:
             self.tell(rank, do="stop", grace=0.0)
         else:
+            self._ready[rank.incarnation] = rank
             self._start_ranks()
 
     def _host_says(self, host: str, words: dict[str, Any]) -> None:
@@ -303,21 +324,26 @@ class ElasticJob(Session[ElasticRank]):
     def add(self, rank: ElasticRank) -> None:
         """A rank agent is being started."""
         self.ranks[rank.incarnation] = rank
+        if self._lowest is not None and rank.place.rank < self._lowest.place.rank:
+            self._lowest = rank
         if self.files is not None:
             self.files.add(rank.place.rank)
 
     def _start_ranks(self) -> None:
         """Start the ranks whose agents are there, once the first living one has said which ports are free."""
-        if self._stopping:
+        if self._stopping or not self._ready:
             return
-        living = [rank for rank in self.ranks.values() if rank.end is None and not rank.done]
-        first = min(living, key=lambda rank: rank.place.rank, default=None)
+        first = self._lowest
+        if first is None or first.end is not None or first.done:
+            living = (rank for rank in self.ranks.values() if rank.end is None and not rank.done)
+            first = self._lowest = min(living, key=lambda rank: rank.place.rank, default=None)
         if first is not None and first.hello is not None and (self._ports is None or not first.begun):
             free = first.hello
             self._ports = FreePorts(master=int(free["free_port"]), jax=int(free["jax_port"]))
         if self._ports is not None:
-            for rank in living:
-                if rank.hello is not None and not rank.begun:
+            ready, self._ready = self._ready, {}
+            for rank in ready.values():
+                if rank.end is None and not rank.done:
                     self._start(rank, self._ports)
 
     def _start(self, rank: ElasticRank, ports: FreePorts) -> None:
@@ -354,6 +380,8 @@ class ElasticJob(Session[ElasticRank]):
 
     def _tell_end(self, state: ElasticRank, code: int | None, number: int | None, why: str = "") -> None:
         words = (why or state.last_words.decode(errors="replace")) if code else ""
+        if self.host_faults is not None and (code or number):
+            words = "; ".join(filter(None, (words, self.host_faults.latest(state.host.host.name))))
         self.take("rank_ended", incarnation=state.incarnation, exit_code=code, signal=number, words=words)
 
     def on_done(self, state: ElasticRank, words: dict[str, Any]) -> None:
@@ -410,6 +438,10 @@ class ElasticJob(Session[ElasticRank]):
             self.listener.warning(f"SIGHUP: {self._offers.source} is probed for hosts now")
         else:
             super().signal(number)
+
+
+def _number(message: Message) -> int:
+    return _TOGETHER.get(message["do"], 0)
 
 
 def limits_of(context: ElasticContext) -> Limits:

@@ -25,6 +25,8 @@ from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.plan.rank_placement import HostFacts
 
+AT_ONCE = 64
+"""Hosts that are probed, or whose agents are started, at a time: each takes a process, files and memory."""
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
@@ -87,6 +89,7 @@ class HostAgents:
         }
         """What every agent that is started from now on reads from its standard input."""
         self.ssh = ssh
+        self.gate = threading.BoundedSemaphore(AT_ONCE)
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
         self._pids: dict[str, int] = {}
@@ -103,7 +106,7 @@ class HostAgents:
         ``number``: among the agents of its machine, where several names of it are separate hosts.
         """
         name = host.host.name
-        self._starting[name] = time.monotonic() + seconds
+        self._starting[name] = time.monotonic() + seconds * (1 + len(self._starting) // AT_ONCE)
         args = (host, number, seconds)
         threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
 
@@ -112,7 +115,8 @@ class HostAgents:
         name = host.host.name
         stdin = json.dumps(self.config | {"host": name, "number": number}).encode() + b"\n"
         argv = agent_argv(host)
-        reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
+        with self.gate:
+            reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
         if reply.exit_code != 0:
             self._failures.put((name, why_failed(reply, "host agent", seconds)))
 
@@ -199,8 +203,9 @@ class HostAgents:
 
     def tell_all(self, **words: Any) -> None:
         """Send a message to every agent."""
-        for host in self._connections:
-            self.tell(host, **words)
+        message = protocol.message(**words)
+        for connection in self._connections.values():
+            self._server.send(connection, message)
 
     def bye(self, host: str, *, unfinished: bool = False) -> None:
         """Let a host's agent go: it ends what is left of the job there, then itself.

@@ -27,7 +27,7 @@ from ringleader.plan.job import Host, Job
 from ringleader.text_files import read_text
 from ringleader.value_class import dataclass
 
-MOST_RANKS = 4096
+MOST_RANKS = 16_384
 """Ranks that an elastic job may have at a time, and so slots that a host may."""
 SCRIPT_SECONDS = 30.0
 """What a discovery script may take."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from ringleader.agents import job_directory
 from ringleader.agents.elastic.generation_client import AGENT_NUMBERS
 from ringleader.agents.rank_files import LINKS
-from ringleader.launch.elastic.layout import Layout, agent_number, names_apart, slots_of
+from ringleader.launch.elastic.layout import Layout, agent_numbers, names_apart, slots_of
 from ringleader.launch.host_probe.host_answer import HostReport
 from ringleader.launch.launch_plan import Prepared, control_addresses
 from ringleader.launch.outcome import Listener
@@ -117,7 +117,8 @@ def prepared_world(
         settings=job_settings(job, plan, mpi, hosts, context.environ),
     )
     variables = proxy_variables(prepared, number)
-    numbers = [agent_number(host, reports) for host, _ in slots_of(layout)]
+    number_of = agent_numbers(reports)
+    numbers = [number_of[host] for host, _ in slots_of(layout)]
     if any(numbers):  # a machine with several agents: which one is each proxy's
         variables[AGENT_NUMBERS] = json.dumps(numbers)
     remote = any(not host.is_local for host in plan.hosts)

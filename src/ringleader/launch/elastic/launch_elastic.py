@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ringleader.launch.job_record import JobRecord
 
 OPEN_FILES = 1024
-"""Files that the launcher may have open: a connection for each rank and host, some for each mpirun."""
+"""Files that the launcher may have open before it knows the hosts; `Worlds.start` allows more."""
 
 
 def launch_elastic(
@@ -79,6 +79,7 @@ def launch_elastic(
     outcome = Outcome(
         hang=run.hang,
         stragglers=run.slow_ranks(),
+        host_faults=() if run.host_faults is None else tuple(run.host_faults.found),
         exit_code=result.exit_code,
         whose=result.whose,
         reason=result.reason,
@@ -102,6 +103,8 @@ def launch_elastic(
         proof=proof,
         differences=tuple(report for rank in run.ranks.values() for report in rank.differences),
     )
+    if run.host_faults is not None:
+        outcome = run.host_faults.quoted(outcome, None if failed is None else failed.place.gpu)
     return _judged(job.require, outcome, proof, run) if job.require else outcome
 
 
@@ -213,7 +216,7 @@ def _run(
     if job.output_dir is not None:
         files = stack.enter_context(opened(job.output_dir, job.np or 1, context.listener))
     allowed = stack.enter_context(open_files(OPEN_FILES, os.getpid()))
-    selector = stack.enter_context(selectors.PollSelector())
+    selector = stack.enter_context(selectors.DefaultSelector())
     job_directory.sweep(context.directory.rpartition("/")[0], context.key)
     try:
         directory = job_directory.JobDirectory(context.directory, context.key)

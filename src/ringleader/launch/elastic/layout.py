@@ -104,10 +104,13 @@ def generation_order(
 # --- several names of one machine -----------------------------------------------------------------------
 
 
-def agent_number(name: str, facts: Mapping[str, HostFacts]) -> int:
-    """Return the number of a host's agent on its machine. ``facts``: every host looked at until now."""
-    identity = facts[name].identity
-    return [one for one, other in facts.items() if other.identity == identity].index(name)
+def agent_numbers(facts: Mapping[str, HostFacts]) -> dict[str, int]:
+    """Return the number of each host's agent on its machine. ``facts``: every host looked at until now."""
+    counts, found = Counter[str](), {}
+    for name, one in facts.items():
+        found[name] = counts[one.identity]
+        counts[one.identity] += 1
+    return found
 
 
 def machines_together(layout: Layout, machines: Mapping[str, str]) -> Layout:

@@ -24,6 +24,7 @@ from ringleader.launch.elastic.layout import common_commit, generation_order, si
 from ringleader.launch.elastic.membership_messages import note
 from ringleader.launch.elastic.membership_state import (
     HOSTS_CHANGED,
+    IN_GENERATION,
     Generation,
     HostStatus,
     Message,
@@ -135,7 +136,7 @@ def _overdue(state: State) -> None:
 def _gone(state: State, rank: RankRecord) -> None:
     """A rank's socket has ended, and nobody has said yet how the rank did."""
     rank.gone = None
-    if rank in state.members():
+    if rank.status in IN_GENERATION:
         state.break_generation(f"{state.name(rank)} is gone", rank=rank)
     if rank.status is not RankStatus.LEAVING:
         rank.status, rank.deadline = RankStatus.DETACHING, state.now + LAST_WORD_SECONDS

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ringleader.launch.elastic.layout import size_of
 from ringleader.launch.elastic.membership_state import (
     HOSTS_CHANGED,
     HostRecord,
@@ -239,6 +238,8 @@ def rank_ended(
 def _judge_script(state: State) -> None:
     """End the job where all ranks of a generation, or all that were started first, failed alike."""
     first = state.last_generation == 0
+    if len(state.failures) < len(state.spawned if first else state.order):
+        return
     group = set(range(len(state.spawned))) if first else set(state.order)
     found = [failure for failure in state.failures if failure.incarnation in group]
     if not group or {failure.incarnation for failure in found} != group or found[0].exit_code is None:
@@ -258,7 +259,7 @@ def proxy_ready(state: State, *, world: int, world_rank: int, **_: Any) -> None:
     record = state.worlds.get(world)
     if record is not None and record.status is WorldStatus.STARTING:
         record.ready.add(world_rank)
-        if len(record.ready) == size_of(record.layout):
+        if len(record.ready) == record.size:
             record.status, state.world_failures = WorldStatus.READY, 0
 
 

@@ -141,9 +141,13 @@ class WorldRecord:
     layout: Layout
     status: WorldStatus
     deadline: float
+    size: int = field(init=False)
     ready: set[int] = field(default_factory=set)
     """World ranks of its proxies that are ready."""
     repairs: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = size_of(self.layout)
 
 
 @dataclass(kw_only=True)
@@ -215,7 +219,8 @@ class RankFailure:
         return Result(exit_code=code, whose=whose, reason=reason, failure=self)
 
 
-_IN_GENERATION = (RankStatus.ORDERED, RankStatus.ATTACHED)
+IN_GENERATION = (RankStatus.ORDERED, RankStatus.ATTACHED)
+"""Of members of the generation that trains, or is about to."""
 
 
 @dataclass(kw_only=True)
@@ -290,7 +295,7 @@ class State:
 
     def members(self) -> list[RankRecord]:
         """Return the ranks that take part in the generation, or were ordered to."""
-        return [rank for rank in self.ranks.values() if rank.status in _IN_GENERATION]
+        return [rank for rank in self.ranks.values() if rank.status in IN_GENERATION]
 
     def ranks_at(self) -> dict[Slot, RankRecord]:
         """Return the ranks that are not about to leave, by their slots."""
@@ -346,7 +351,7 @@ class State:
         if self.result is not None:
             return
         before = self.trouble
-        if was in (*_IN_GENERATION, RankStatus.DETACHED) or self.generation is None:
+        if was in (*IN_GENERATION, RankStatus.DETACHED) or self.generation is None:
             self.break_generation(str(failure), rank=rank, code=code, signal=signal, supposed=supposed)
         if self.trouble is before:  # else it is what the next generation's line names
             self.tell("rank_failed", failure.who, failure.how)
@@ -394,7 +399,7 @@ class State:
             del self.ranks[rank.incarnation]
         lost = f"{name} was lost: {why}"
         supposed = self.trouble is not None and self.trouble.supposed
-        if supposed or any(rank.status in _IN_GENERATION for rank in there):
+        if supposed or any(rank.status in IN_GENERATION for rank in there):
             self.break_generation(lost, host=name)
         self.restarts = {slot: times for slot, times in self.restarts.items() if slot[0] != name}
         self.excluded = {slot for slot in self.excluded if slot[0] != name}
@@ -441,7 +446,7 @@ class State:
             self.break_generation(why)
         if world.status is WorldStatus.STARTING:
             self.world_failures += 1
-            self.tell("world_failed", f"the start of {size_of(world.layout)} proxies", why)
+            self.tell("world_failed", f"the start of {world.size} proxies", why)
         self.end_world(world, hard=True)
         self.settle_until = self.now + SETTLE_SECONDS
 

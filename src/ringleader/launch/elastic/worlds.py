@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 import time
 from collections.abc import Callable, Mapping
@@ -9,11 +10,11 @@ from pathlib import Path
 
 from ringleader.errors import RingleaderError
 from ringleader.launch.elastic.job_context import ElasticContext, prepared_world, world_environment
-from ringleader.launch.elastic.layout import Layout
+from ringleader.launch.elastic.layout import Layout, slots_of
 from ringleader.launch.exit_reason import cause_in, daemons_lost_in, signal_name
 from ringleader.launch.host_probe.host_answer import HostReport
 from ringleader.launch.launch_plan import Prepared
-from ringleader.launch.mpirun.mpirun_process import MpirunProcess
+from ringleader.launch.mpirun.mpirun_process import MpirunProcess, allow_open_files, open_files_needed
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.render.hostfile import bare_name
 
@@ -24,9 +25,11 @@ LEAVE_SECONDS = 4.0
 class World:
     """One of them."""
 
-    def __init__(self, number: int, prepared: Prepared, mpirun: MpirunProcess) -> None:
+    def __init__(self, number: int, layout: Layout, prepared: Prepared, mpirun: MpirunProcess) -> None:
         """Its mpirun has been started."""
         self.number, self.prepared, self.mpirun = number, prepared, mpirun
+        self.places = {slot: place for place, slot in enumerate(slots_of(layout))}
+        """The number of each slot's proxy."""
         self.told = False
         """Its end was reported."""
         self.end_at: float | None = None
@@ -60,6 +63,8 @@ class Worlds:
         context = self._context
         try:
             prepared = prepared_world(context, layout, reports, number=number, ssh=ssh)
+            needed = open_files_needed(prepared.plan, files=context.job.output_dir is not None)
+            allow_open_files(needed, os.getpid())
             hostfile = Path(context.directory, context.key, f"hostfile-{number}")
             hostfile.write_text(prepared.command.hostfile, encoding="utf-8")
         except RingleaderError as error:
@@ -78,7 +83,7 @@ class Worlds:
             grace=0.0,
         )
         self.prepared = prepared
-        self.worlds[number] = World(number, prepared, mpirun)
+        self.worlds[number] = World(number, layout, prepared, mpirun)
 
     def end(self, number: int, *, hard: bool) -> None:
         """End a world: its proxies were ordered to leave; ``hard``: nobody is waited for."""

@@ -28,6 +28,7 @@ from ringleader.value_class import dataclass
 
 if TYPE_CHECKING:
     from ringleader.launch.ssh.connections import SshConnections
+    from ringleader.render.container_command import ContainerHost
 
 AGENT = Path(host_facts_script.__file__).with_name("rank_agent.py")
 
@@ -40,6 +41,12 @@ class Probe:
     """All that each host said, in the user's order; one, this machine, where no hosts were given."""
     ssh: SshConnections | None
     """Connections to the remote hosts, for the launch to use and then to close; ``None``: none is remote."""
+    engines: Mapping[str, ContainerHost] | None = None
+    """Host → what starts containers there; this machine, with ranks or without, is ``""``."""
+    mpi: Mpi | None = None
+    """The image's."""
+    path: str = ""
+    """PATH in the image."""
 
 
 def probe(
@@ -67,6 +74,9 @@ def probe(
     here = own_names(socket.gethostname(), host_facts_script.interfaces())
     remote = reached_by_ssh(job, here)
     question = question_of(job, environ, job.python or sys.executable)
+    if job.container is not None:
+        question = remote_question(question, job, hosts, here, None)
+        return _probe_images(job, hosts, remote, question, environ, progress, stop=stop, ssh_base=ssh_base)
     if not remote:
         ours = local_answer(job, question, environ, takes_ranks=True)
         _check_request(job, ours)
@@ -93,7 +103,7 @@ def probe(
         with ThreadPoolExecutor(max_workers=1) as pool:
             takes_ranks = len(remote) < len(job.hosts)
             here_too = pool.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
-            answers, silent = ask_all(query, remote, progress, stop=stop)
+            answers, silent = ask_all(query.ask, remote, progress, give_up=query.give_up, stop=stop)
             ours = here_too.result()
         elsewhere = {host: answer["platform"] for host, answer in answers.items() if "platform" in answer}
         faults = [*silent, *platform_faults({f"host {host.name}": name for host, name in elsewhere.items()})]
@@ -102,6 +112,58 @@ def probe(
         return _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
     except BaseException:
         if given is None:
+            ssh.close()
+        raise
+
+
+def _probe_images(
+    job: Job,
+    hosts: Sequence[Host],
+    remote: tuple[Host, ...],
+    question: Question,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    *,
+    stop: int | None,
+    ssh_base: Path | None,
+) -> Probe:
+    """Do what ``probe`` does in containers; ``question``: what hosts would be asked without."""
+    from ringleader.launch.host_probe import container_probe
+    from ringleader.launch.host_probe.remote_hosts import ANSWER_SECONDS, SshQuery, ask_all
+    from ringleader.launch.ssh.connections import SshConnections
+
+    asked = {name: question[name] for name in ("agent", "names", "script", "workdir") if name in question}
+    ours = host_facts_script.answer(asked, environ)
+    seconds, ssh = (2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience, None
+    if remote:
+        patient = replace(job.ssh, connect_timeout=job.ssh.connect_timeout * job.patience)
+        ssh = SshConnections(patient, hosts, environ=environ, base=ssh_base)
+    try:
+        query = container_probe.ContainerQuery(
+            job=job,
+            question=container_probe.image_question(question, job),
+            ssh=None if ssh is None else SshQuery(ssh=ssh, question={}, python="sh", seconds=seconds),
+            remote=remote,
+            seconds=seconds,
+            environ=environ,
+        )
+        faults = []
+        if len(remote) == len(hosts):  # mpirun is in a container, too
+            try:
+                query.engine(Host(name="localhost"))
+            except ProbeError as error:
+                faults.append(replace(error.faults[0], where="this machine"))
+        answers, silent = ask_all(query.ask, hosts, progress, give_up=query.give_up, stop=stop)
+        faults += [*silent, *container_probe.image_faults(query, answers, ours["identity"])]
+        first = next(iter(answers.values()), None)
+        if first is not None:
+            ours["python"] = first["python"]  # an image need not have the launcher's
+        probed = _judge(job, hosts, answers, ours, ssh=ssh, faults=faults)
+        assert first is not None
+        mpi, path = container_probe.mpi_of(first), first["image"]["path"]
+        return replace(probed, engines=query.engines, mpi=mpi, path=path)
+    except BaseException:
+        if ssh is not None:
             ssh.close()
         raise
 

@@ -78,7 +78,7 @@ def read_answer(stdout: bytes) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class SshQuery:
-    """How hosts are asked."""
+    """How hosts are asked over ssh."""
 
     ssh: SshConnections
     question: Question
@@ -93,10 +93,11 @@ class SshQuery:
         """Return the host's answer, or why there is none."""
         where = f"host {host.name}"
         try:
-            reply = self._reply(host)
+            # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
+            reply = self.reply(host, (self.python, "-I", "-S", "-"), program(self.question))
             answer = read_answer(reply.stdout)
             if answer is None:
-                return explain(self._failure(host, reply))
+                return explain(self.failure(host, reply))
         except OSError as error:
             what = f"it cannot be asked: {error.strerror or error}"
             hint = "this machine lacks room in /tmp, processes (ulimit -u) or files (ulimit -n)"
@@ -107,18 +108,24 @@ class SshQuery:
             return Fault(where=where, what=what, hint=hint)
         return answer
 
-    def _reply(self, host: Host) -> Reply:
-        end, text, attempt = time.monotonic() + self.seconds, program(self.question), 1
+    def give_up(self) -> None:
+        """End what the threads wait for."""
+        if not self.shared:
+            self.ssh.close()
+
+    def reply(self, host: Host, words: Sequence[str], text: bytes) -> Reply:
+        """Run a command on a host that reads ``text``; tried again where the connection was dropped."""
+        end, attempt = time.monotonic() + self.seconds, 1
         while True:
             left = max(1.0, end - time.monotonic())
-            # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
-            reply = self.ssh.run(host, (self.python, "-I", "-S", "-"), stdin=text, deadline=left)
+            reply = self.ssh.run(host, words, stdin=text, deadline=left)
             if reply.exit_code != 255 or not dropped(reply.stderr) or attempt == ATTEMPTS:
                 return reply
             time.sleep(0.3 * attempt)
             attempt += 1
 
-    def _failure(self, host: Host, reply: Reply) -> Failure:
+    def failure(self, host: Host, reply: Reply) -> Failure:
+        """Return what is known about a host that gave no answer."""
         settings = self.ssh.settings(host)
         keys = tuple(key for key in settings.get("identityfile", ()) if Path(key).expanduser().is_file())
         there = ""
@@ -145,17 +152,22 @@ def dropped(stderr: str) -> bool:
 
 
 def ask_all(
-    query: SshQuery, hosts: Sequence[Host], progress: Callable[[str], None], *, stop: int | None = None
+    ask: Callable[[Host], dict[str, Any] | Fault],
+    hosts: Sequence[Host],
+    progress: Callable[[str], None],
+    *,
+    give_up: Callable[[], None],
+    stop: int | None = None,
 ) -> tuple[dict[Host, dict[str, Any]], list[Fault]]:
     """Ask every host, AT_ONCE at a time; return the answers and the faults of those that gave none.
 
-    ``stop``: a descriptor; once something can be read from it, everything is given up and
-    KeyboardInterrupt raised (nothing is read).
+    ``give_up`` ends what ``ask`` waits for. ``stop``: a descriptor; once something can be read from it,
+    everything is given up and KeyboardInterrupt raised (nothing is read).
     """
     answers: dict[Host, dict[str, Any]] = {}
     faults: dict[Host, Fault] = {}
     with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts)), thread_name_prefix="ask") as pool:
-        asked = {pool.submit(query.ask, host): host for host in hosts}
+        asked = {pool.submit(ask, host): host for host in hosts}
         waiting, told = set(asked), ""
         try:
             while waiting:
@@ -173,8 +185,7 @@ def ask_all(
                     else:
                         answers[asked[future]] = result
         except BaseException:
-            if not query.shared:
-                query.ssh.close()  # ends what the threads wait for
+            give_up()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return answers, [faults[host] for host in hosts if host in faults]

@@ -17,7 +17,7 @@ from ringleader.launch.host_probe.host_answer import (
     script_of,
     wanted_interfaces,
 )
-from ringleader.plan.job import Job
+from ringleader.plan.job import Host, Job
 from ringleader.render.hostfile import bare_name
 
 OLDEST_PYTHON = (3, 11)
@@ -40,7 +40,7 @@ def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tupl
             *_program_faults(job, report),
             *_interface_faults(job, report),
             *_python_faults(report, wanted),
-            *_ringleader_faults(report, ours),
+            *_ringleader_faults(job, report, ours),
             *_mpi_faults(report, ours),
             *_gpu_faults(report),
             *_file_faults(job, report, ours),
@@ -52,6 +52,13 @@ def faults_of(job: Job, reports: Sequence[HostReport], ours: HostReport) -> tupl
         hint = f"add a line to /etc/hosts: ADDRESS {ours.hostname}"
         found.append(Fault(where="this machine", what=what, hint=hint))
     return tuple(found)
+
+
+def hosts_without(hosts: Sequence[Host], faults: Sequence[Fault]) -> tuple[Host, ...]:
+    """Return the hosts for which no fault is reported; none where a fault is not that of one of them."""
+    names = {f"host {host.name}": host.name for host in hosts}
+    bad = {names.get(fault.where) for fault in faults}
+    return () if None in bad else tuple(host for host in hosts if host.name not in bad)
 
 
 def platform_faults(platforms: Mapping[str, str]) -> tuple[Fault, ...]:
@@ -83,17 +90,18 @@ def _python_faults(report: HostReport, wanted: str) -> Words:
         yield f"{report.python} is Python {found} there, {wanted} elsewhere", hint
 
 
-def _ringleader_faults(report: HostReport, ours: HostReport) -> Words:
+def _ringleader_faults(job: Job, report: HostReport, ours: HostReport) -> Words:
+    there = "there" if job.container is None else f"in image {job.container}"
     install = f"{report.python} -m pip install ringleader=={ours.ringleader_version}"
     missing = ours.agent and not report.agent
     # An older Ringleader has its agent elsewhere: that is another version, not none.
     if missing and report.ringleader_version in ("", ours.ringleader_version):
-        yield f"Ringleader is not installed there for {report.python}", install
+        yield f"Ringleader is not installed {there} for {report.python}", install
     elif report.ringleader_version != ours.ringleader_version:
-        yield f"Ringleader is {report.ringleader_version} there, {ours.ringleader_version} here", install
+        yield f"Ringleader is {report.ringleader_version} {there}, {ours.ringleader_version} here", install
     elif report.ringleader_checksum != ours.ringleader_checksum:
-        what = f"Ringleader is another build of {ours.ringleader_version} there ({report.agent})"
-        yield what, "install the same build on every host"
+        what = f"Ringleader is another build of {ours.ringleader_version} {there} ({report.agent})"
+        yield what, f"install the same build {'on every host' if job.container is None else there}"
 
 
 def _mpi_faults(report: HostReport, ours: HostReport) -> Words:

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import RefusedError
 from ringleader.launch.mpirun import mpirun_supervisor
@@ -93,8 +93,12 @@ class MpirunProcess:
         directory: str,
         key: str,
         grace: float,
+        container: Mapping[str, Any] | None = None,
     ) -> None:
-        """Have the supervisor start mpirun. ``grace``: what ranks are given to end, in seconds."""
+        """Have the supervisor start mpirun. ``grace``: what ranks are given to end, in seconds.
+
+        ``container``: that mpirun is in, see ``ContainedLaunch.order``.
+        """
         order = {
             "argv": argv,
             "env": dict(environment),
@@ -102,6 +106,7 @@ class MpirunProcess:
             "directory": directory,
             "key": key,
             "grace": grace,
+            "container": container,
             "parent": os.getpid(),
             "status": self._status_there,
         }
@@ -228,13 +233,23 @@ def open_files_needed(plan: Plan, *, files: bool) -> int:
     ``files``: whether there is an output directory.
     """
     here = sum(count for host, count in zip(plan.hosts, plan.counts(), strict=True) if host.is_local)
-    launcher = plan.size * (3 if files else 1)
+    launcher = plan.size * (3 if files else 1) + len(plan.hosts)
     return _OTHER_FILES + max(launcher, _FILES_OF_RANK * here + _FILES_OF_HOST * len(plan.hosts))
 
 
 @contextlib.contextmanager
 def open_files(needed: int, pid: int) -> Iterator[int]:
-    """Raise the limit for us and for process ``pid``, where it is too low; yield what it was.
+    """Raise the limit for us and for process ``pid`` as `allow_open_files` does; yield what it was."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allow_open_files(needed, pid)
+    try:
+        yield soft
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def allow_open_files(needed: int, pid: int) -> None:
+    """Raise the limit for us and for process ``pid``, where it is too low.
 
     Past the limit an mpirun may crash instead of saying so. Raises RefusedError where the hard limit does not
     allow as many.
@@ -247,14 +262,9 @@ def open_files(needed: int, pid: int) -> Iterator[int]:
             hint="raise the hard limit (ulimit -Hn, /etc/security/limits.conf), or start fewer ranks here",
         )
     if soft == resource.RLIM_INFINITY or soft >= needed:
-        yield soft
         return
     # Not to the hard limit: some MPIs go through all numbers up to the limit whenever they start a process.
     raised = 2 * needed if hard == resource.RLIM_INFINITY else min(2 * needed, hard)
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (raised, hard))
     resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    try:
-        yield soft
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

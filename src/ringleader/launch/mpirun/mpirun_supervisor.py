@@ -29,6 +29,9 @@ AGENTS_GRACE = 4.5
 """Seconds that agents of this host have, after mpirun's end, to end their ranks and say so; the job's grace
 comes on top while the launcher is there, for it is what the launcher gives the ranks."""
 
+REMOVE_SECONDS = 10.0
+"""For the engine to remove a container that has ended."""
+
 
 def main() -> None:
     """Read the order and stay with mpirun until it has ended. Without an order there is nothing to do."""
@@ -59,6 +62,11 @@ class MpirunSupervisor:
         process_tree.die_with_parent(signal.SIGTERM, order["parent"])
         process_tree.become_subreaper()
         self.directory = job_directory.JobDirectory(order["directory"], order["key"])
+        self.relay = None
+        if order["container"] and order["container"]["ssh"]:
+            from ringleader.launch.mpirun.ssh_relay import SshRelay
+
+            self.relay = SshRelay(order["container"], order["env"])
         self.mpirun = self._start()
 
     def _start(self) -> int:
@@ -91,9 +99,14 @@ class MpirunSupervisor:
             self._wait(None if self.kill_at is None else 50)
             if self._overdue():
                 process_tree.send(process_tree.below(os.getpid()), signal.SIGKILL)
-            status = dict(process_tree.reap()).get(self.mpirun)
+            ended = dict(process_tree.reap())
+            status = ended.get(self.mpirun)
+            if self.relay:
+                self.relay.ended(ended)
         self._tell(ended=os.waitstatus_to_exitcode(status))
         self._leave_nothing()
+        if self.order["container"] and os.WIFSIGNALED(status):
+            self._remove_container()
         self.directory.leave()
 
     def _wait(self, milliseconds: int | None) -> None:
@@ -102,7 +115,13 @@ class MpirunSupervisor:
         poll.register(self.wake, select.POLLIN)
         if self.lifeline:
             poll.register(0, select.POLLIN)
+        served = self.relay.fds() if self.relay else ()
+        for fd in served:
+            poll.register(fd, select.POLLIN)
         for fd, _ in poll.poll(milliseconds):
+            if self.relay and fd in served:
+                self.relay.serve(fd)
+                continue
             data = b""
             with suppress(BlockingIOError, BrokenPipeError):
                 data = os.read(fd, 4096)
@@ -141,7 +160,15 @@ class MpirunSupervisor:
             self._wait(20)
             if self._overdue():
                 break
-        process_tree.kill_below(os.getpid(), 5.0)
+        process_tree.kill_below(os.getpid())
+
+    def _remove_container(self) -> None:
+        """Remove the container of an mpirun whose client was killed: the engine may keep what has ended."""
+        if argv := self.order["container"]["remove"]:
+            pid = os.posix_spawn(argv[0], argv, self.order["env"])
+            until = time.monotonic() + REMOVE_SECONDS
+            while time.monotonic() < until and pid not in dict(process_tree.reap()):
+                time.sleep(0.05)
 
     def _word(self, data: bytes) -> None:
         """Obey the launcher's word; its end is the order to stop."""

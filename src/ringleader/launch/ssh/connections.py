@@ -84,7 +84,8 @@ class SshConnections:
             raise ProbeError("there is no ssh client on this machine", hint="apt install openssh-client")
         check_files(ssh)
         self._program, self._environ = program, dict(environ)
-        self._ssh, self._persist, self._hosts = ssh, persist, tuple(hosts)
+        self._ssh, self._persist = ssh, persist
+        self._hosts = {host.name: host for host in hosts}
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -95,17 +96,18 @@ class SshConnections:
         self._directory, self._held = make_control_directory(base)
         self.config = self._directory / "config"
         """The job's ssh configuration file."""
+        self._is_written = True
         try:
-            self.config.write_text(self._config_text(), encoding="utf-8")
+            self.config.write_text(self._config_text(self._hosts.values()), encoding="utf-8")
         except RequestError:
             self.close()
             raise
 
-    def _config_text(self) -> str:
+    def _config_text(self, hosts: Iterable[Host]) -> str:
         try:
             return ssh_config_text(
                 ssh=self._ssh,
-                hosts=self._hosts,
+                hosts=hosts,
                 control_dir=str(self._directory),
                 user_config=_user_config(self._ssh),
                 persist=self._persist,
@@ -116,11 +118,9 @@ class SshConnections:
     def add_host(self, host: Host) -> None:
         """Let one more host be reached; connections that are open stay. Raises RequestError for its name."""
         with self._lock:
-            if host.name not in {known.name for known in self._hosts}:
-                self._hosts += (host,)
-                text = self.config.with_name("config.new")
-                text.write_text(self._config_text(), encoding="utf-8")
-                text.replace(self.config)  # an ssh that starts just now reads the old one or the new one
+            if host.name not in self._hosts:
+                self._config_text((host,))
+                self._hosts[host.name], self._is_written = host, False
 
     def agent_argv(self, prefix: str = "") -> tuple[str, ...]:
         """Return what an MPI is to use as its remote agent; no word of it holds a space.
@@ -153,7 +153,8 @@ class SshConnections:
         """Return hosts to which the shared connection ended since the last call; its socket goes with it."""
         there = {socket.name for socket in sockets(self._directory)}
         gone, self._shared = self._shared - there, there
-        return tuple(self._hosts[int(name)].name for name in sorted(gone) if name.isdigit())
+        names = tuple(self._hosts)
+        return tuple(names[int(number)] for number in sorted(gone) if number.isdigit())
 
     def close(self) -> None:
         """End every command and connection and remove every file; calling it again does nothing."""
@@ -174,6 +175,11 @@ class SshConnections:
             with self._lock:
                 if self._closed:
                     return Reply(exit_code=255, stdout=b"", stderr="the connection was closed")
+                if not self._is_written:  # all hosts that were added since together
+                    text = self.config.with_name("config.new")
+                    text.write_text(self._config_text(self._hosts.values()), encoding="utf-8")
+                    text.replace(self.config)  # an ssh that starts just now reads the old or the new one
+                    self._is_written = True
                 process = subprocess.Popen(
                     (*self.agent_argv(), *arguments),
                     stdin=subprocess.PIPE,

@@ -24,6 +24,8 @@ LOOK_SECONDS = 1.0
 """From one look for silent hosts to the next."""
 PROOF_SECONDS = 5.0
 """For a connection to prove itself."""
+AT_ONCE = 16
+"""Connections that are taken before others are served."""
 _PORT_ATTEMPTS = 20
 """A port that is free on one address may be taken on another."""
 _SILENCE = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
@@ -47,6 +49,8 @@ class AgentConnection:
     handshake: bytes = b""
     waiting: bytearray = field(default_factory=bytearray)
     """Bytes that could not be sent yet."""
+    is_late: bool = False
+    """The selector waits for it to take more."""
 
 
 LOOPBACK = "127.0.0.1"
@@ -94,7 +98,7 @@ class AgentServer:
 
     def accept(self, _: int = 0) -> None:
         """Take new connections and challenge them."""
-        for listener in self._listeners:
+        for listener in AT_ONCE * self._listeners:
             try:
                 sock, _address = listener.accept()
             except OSError as error:
@@ -135,8 +139,9 @@ class AgentServer:
             self._resume_at = None
             for listener in self._listeners:
                 self._selector.register(listener, selectors.EVENT_READ, self.accept)
-        for connection in [one for one, until in self._unproven.items() if now > until]:
-            self.drop(connection)
+        # The first came first: the others have longer.
+        while self._unproven and now > self._unproven[first := next(iter(self._unproven))]:
+            self.drop(first)
         if now > self._look_at:
             self._look_at = now + LOOK_SECONDS
             for connection in self._connections:
@@ -208,8 +213,10 @@ class AgentServer:
             # Reading still brings what it had sent; the end shows there.
             connection.silent |= error.errno in _SILENCE
             connection.waiting.clear()
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waiting else 0)
-        self._selector.modify(connection.sock, events, connection)
+        if bool(connection.waiting) != connection.is_late:
+            connection.is_late = not connection.is_late
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.is_late else 0)
+            self._selector.modify(connection.sock, events, connection)
 
     def flush_all(self, seconds: float) -> None:
         """Send what waits for any connection, as far as the connections take it within this long."""

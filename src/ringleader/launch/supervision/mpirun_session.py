@@ -80,7 +80,7 @@ class Supervisor(Session[RankState]):
         since the last call.
         """
         plan = prepared.plan
-        super().__init__(prepared.job, channels, plan.size)
+        super().__init__(prepared.job, channels)
         self.prepared, self.mpirun = prepared, mpirun
         self._early, self._earlier, self._warnings = early, earlier, warnings
         self.ranks = {
@@ -98,6 +98,8 @@ class Supervisor(Session[RankState]):
         """Ranks of whose end the others have not been notified."""
         self._next_notice = float("-inf")
         self._reported = 0
+        self._serving: set[int] = set()
+        """Ranks whose agents have reported and not had their last word."""
         self._mpirun_gone: float | None = None
 
     def run(self, *descriptors: int | None) -> None:
@@ -124,6 +126,7 @@ class Supervisor(Session[RankState]):
             raise protocol.ProtocolError("an unplanned rank")
         connection.rank = number
         state.connection, state.hello = connection, words
+        self._serving.add(number)
         if self.cause is not None:
             self.tell(state, do="stop", grace=0.0)
             return
@@ -209,6 +212,11 @@ class Supervisor(Session[RankState]):
             hint += "or take its own setting of MPI4PY_LIBMPI or LD_LIBRARY_PATH away"
             self.refuse(Fault(where=state.name, what=what, hint=hint))
 
+    def on_done(self, state: RankState, words: dict[str, Any]) -> None:
+        """All output of a rank is here."""
+        super().on_done(state, words)
+        self._serving.discard(state.rank)
+
     def on_lost(self, state: RankState, words: dict[str, Any]) -> None:
         """An agent says that it is being ended, and what it knows of why."""
         what = words["what"]
@@ -259,7 +267,7 @@ class Supervisor(Session[RankState]):
     @property
     def _agents_are_gone(self) -> bool:
         """True when every agent that ever reported has had its last word."""
-        return all(state.done or state.connection is None for state in self.ranks.values())
+        return not self._serving
 
     def longest_wait(self) -> float:
         """Return the seconds to wait at most before looking at the clock again."""
@@ -312,10 +320,10 @@ class Supervisor(Session[RankState]):
         timeout = self.job.timeout
         if self.mpirun.exit_code is not None and self._mpirun_gone is None:
             self._mpirun_gone = now
-        ranks_are_over = all(state.done for state in self.ranks.values())
-        if self._mpirun_gone is not None and now > self._mpirun_gone + ORPHAN_SECONDS and not ranks_are_over:
+        gone, ranks = self._mpirun_gone, self.ranks.values()
+        if gone is not None and now > gone + ORPHAN_SECONDS and not all(state.done for state in ranks):
             # By then the agents, told by the kernel, have ended their ranks and said so; some did not.
-            self.losses.append(Loss(what=Lost.MPI, at=self._mpirun_gone))
+            self.losses.append(Loss(what=Lost.MPI, at=gone))
             self.stop_for(Cause(why=Why.MPI, at=now, text="mpirun ended while ranks were running"))
         elif timeout is not None and now - started_at + self._earlier > timeout:
             text = f"the job was stopped after {timeout:g} s (--timeout)"
@@ -449,7 +457,7 @@ class Supervisor(Session[RankState]):
         """Return how the job ended with this start."""
         output = self.mpirun.output()
         told = {rank: state.abort_code for rank, state in self.ranks.items() if state.abort_code is not None}
-        return job_exit(
+        ended = job_exit(
             ends=self.ends(),
             cause=self.cause,
             mpirun_code=self.mpirun.exit_code,
@@ -458,6 +466,10 @@ class Supervisor(Session[RankState]):
             aborts=told | aborts_in(output),
             root_cause=self.root_cause(),
         )
+        if self.host_faults is None:
+            return ended
+        first = ended.first_failure
+        return self.host_faults.quoted(ended, None if first is None else self.ranks[first.rank].place.gpu)
 
 
 # --- what can be wrong with a start -----------------------------------------------------------------------

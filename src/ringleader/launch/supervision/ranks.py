@@ -67,6 +67,8 @@ class RankState:
     record: dict[str, Any] | None = None
     """What it reported last of its collectives."""
     cutters: dict[str, LineCutter] = field(default_factory=lambda: {name: LineCutter() for name in STREAMS})
+    window: int = protocol.LARGEST_WINDOW
+    """Bytes of output that may be on its way to us; its agent knows the number from its start."""
     to_grant: int = 0
     """Bytes of output that it has sent and not been granted again."""
     abort_code: int | None = None
@@ -122,12 +124,9 @@ class RankState:
 class OutputFlow:
     """Grants agents more as the listener and the files take what came."""
 
-    def __init__(
-        self, listener: Listener, files: OutputFiles | None, ranks: int, tell: Callable[..., Any]
-    ) -> None:
+    def __init__(self, listener: Listener, files: OutputFiles | None, tell: Callable[..., Any]) -> None:
         """``tell(state, do=…)`` sends a message to a rank's agent."""
         self._listener, self._files, self._tell = listener, files, tell
-        self._enough = protocol.window(ranks) // 2
         self.held: set[RankState] = set()
         """Ranks that wait for a reader: while there are any, look again soon."""
         self._seen = 0
@@ -141,7 +140,7 @@ class OutputFlow:
     def took(self, state: RankState, size: int) -> None:
         """Count bytes of a rank; grant it as many again, where whoever reads keeps up."""
         state.to_grant += size
-        if state.to_grant >= self._enough:
+        if state.to_grant >= state.window // 2:
             self.held.add(state)
             self.tick()
 
@@ -183,8 +182,12 @@ class StdinForwarding:
         """Rank 0's agent has room for more."""
         self._connection = connection
         if self._fd is not None and not self._registered and not self._belongs_to_somebody_else(self._fd):
-            self._selector.register(self._fd, selectors.EVENT_READ, self.serve)
             self._registered = True
+            try:
+                self._selector.register(self._fd, selectors.EVENT_READ, self.serve)
+            except PermissionError:  # of a file, which never has to be waited for
+                self._registered = False
+                self._pass_on(self._fd)
 
     @staticmethod
     def _belongs_to_somebody_else(fd: int) -> bool:
@@ -199,6 +202,10 @@ class StdinForwarding:
         if self._connection is None or not self._registered:
             return  # rank 0 has ended since the selector saw it
         self._unregister()
+        self._pass_on(fd)
+
+    def _pass_on(self, fd: int) -> None:
+        assert self._connection is not None
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:

@@ -29,6 +29,7 @@ from ringleader.plan.rank_placement import listed
 
 if TYPE_CHECKING:
     from ringleader.launch.hang_verdict import Verdict
+    from ringleader.launch.host_faults import HostFaults
     from ringleader.launch.job_record import JobRecord
     from ringleader.launch.stragglers import Straggler, Stragglers
 
@@ -72,8 +73,8 @@ class Channels:
 class Session(Generic[Rank]):
     """Serves everybody of one job until all is over."""
 
-    def __init__(self, job: Job, channels: Channels, size: int) -> None:
-        """``size``: ranks that share what may be on its way of output."""
+    def __init__(self, job: Job, channels: Channels) -> None:
+        """Nobody has connected yet."""
         self.job, self.channels = job, channels
         self.listener, self.server, self.files = channels.listener, channels.server, channels.files
         self.ranks: dict[int, Rank] = {}
@@ -86,13 +87,17 @@ class Session(Generic[Rank]):
         self.started_at: float | None = None
         """When all ranks were ordered to start, where that is one moment."""
         self.stdin = StdinForwarding(channels.selector, self.server, channels.stdin)
-        self.flow = OutputFlow(self.listener, self.files, size, self.tell)
+        self.flow = OutputFlow(self.listener, self.files, self.tell)
         self.alarms: dict[str, float] = {}
         """When something is due, by the session's clock: ``is_due`` says so, once."""
         self.hang: Verdict | None = None
         """What was said last of ranks that wait for each other."""
         self.stragglers: Stragglers | None = None
         """Those that report how they spend a step."""
+        self.host_faults: HostFaults | None = None
+        """What kernels of hosts have said; ``None``: nothing."""
+        self._names, self._named_at = dict[int, str](), float("-inf")
+        """Ranks that ran when they were looked through last, with their names."""
         self._asked_at = float("-inf")
         """When SIGTERM asked the job to end."""
         self._stops_after_stacks = False
@@ -195,6 +200,7 @@ class Session(Generic[Rank]):
     def start_rank(self, state: Rank, message: dict[str, Any]) -> None:
         """Have an agent start its rank, with the call that it makes."""
         payload = self.channels.payload or b""
+        state.window = message.get("window", state.window)
         for start in range(0, len(payload), protocol.PIECE):
             self._send(state, protocol.frame(protocol.BLOB, payload[start : start + protocol.PIECE]))
         self.tell(state, do="start", **message)
@@ -388,10 +394,13 @@ class Session(Generic[Rank]):
             from ringleader.launch.stragglers import Stragglers
 
             self.stragglers = Stragglers()
-        names = {state.rank: state.name for state in self.running()}
-        for found in self.stragglers.add(state.rank, report, self.clock(), len(names)):
-            self.listener.warning(found.text(names[found.rank]))
-            self.note("slow_rank", names[found.rank], found.text(names[found.rank]))
+        now = self.clock()
+        if now > self._named_at + 1.0:  # each of thousands of ranks reports every second
+            self._names, self._named_at = {one.rank: one.name for one in self.running()}, now
+        for found in self.stragglers.add(state.rank, report, now, len(self._names)):
+            name = self._names.get(found.rank, f"rank {found.rank}")
+            self.listener.warning(found.text(name))
+            self.note("slow_rank", name, found.text(name))
 
     def on_evidence(self, state: Rank, words: dict[str, Any]) -> None:
         """Its agent has gathered what proves the transport."""
@@ -405,6 +414,17 @@ class Session(Generic[Rank]):
         if self.channels.record is not None:
             self.channels.record.report(state, state.rank, report)
         self.listener.report(state.rank, report)
+
+    def on_kernel(self, state: Rank, words: dict[str, Any]) -> None:
+        """The kernel of its host has said something of a device, or an RDMA port has counted errors."""
+        if self.host_faults is None:
+            from ringleader.launch.host_faults import HostFaults  # few jobs need it
+
+            self.host_faults = HostFaults()
+        for fault in self.host_faults.take(state.host.host.name, words, self.clock()):
+            self.note("host_fault", fault.host, fault.text)
+            if fault.kind != "kernel.oom":  # which may be of any program there
+                self.listener.warning(str(fault))
 
     def on_stacks(self, state: Rank, words: dict[str, Any]) -> None:
         """Its Pythons have written their stacks; other processes of it cannot."""

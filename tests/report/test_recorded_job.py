@@ -1,7 +1,5 @@
 """The page of a run: goodput by hand, and what is said, drawn and written of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -11,13 +9,15 @@ from pathlib import Path
 import pytest
 from tests.report.recorded import Story, trained
 from tests.report.test_page import read, references
+from tests.unit.test_trace_split import on_cpus, split_of
 
 from ringleader.launch.job_record import Started, Steps
-from ringleader.measurements.job import JobRun, quantile
+from ringleader.measurements.recorded_job import JobRun, quantile
 from ringleader.report.compare import compare
-from ringleader.report.job import series, summary
 from ringleader.report.page import render
+from ringleader.report.recorded_job import series, summary
 from ringleader.report.text import runs_text
+from ringleader.report.trace_tables import tables
 
 
 def elastic(directory: Path) -> JobRun:
@@ -51,6 +51,24 @@ def test_goodput_of_an_elastic_job(tmp_path: Path) -> None:
     )
     assert re.search(r"steps that were lost +2.00 s +19.0%", text)
     assert "generation 2, 2 ranks" in text and "ended by SIGKILL" in text
+
+
+def test_where_the_profiled_steps_went(tmp_path: Path) -> None:
+    """``run --profile`` and ``ringleader analyze`` show the same; a record before that has none."""
+    found = split_of(*on_cpus())
+    story = Story(tmp_path / "profiled")
+    story.at(1.0).start()
+    for number in range(1, 3):
+        story.at(1.0 + number / 2).step(0, 0.5)
+    run = story.end(3.0, split=found)
+    assert run.ended is not None and run.ended.split == found
+    text, page = runs_text([run]), render(run)
+    assert "Where the profiled steps went" in text and re.search(r"rank 1 +100 ms +40.0 ms", text)
+    assert "rank 1 was the last to enter 2 of 2 collectives" in text
+    assert "Where the profiled steps went" in page and "Collectives of these steps" in page
+    page = re.sub("[\u202f\xa0]", " ", page)
+    assert all(cell in page for table in tables(found) for row in table.rows for cell in row)
+    assert "profiled steps" not in render(trained(tmp_path / "plain", seconds=10))
 
 
 def restarted(directory: Path, *, numbers: tuple[int, int] | None, again: int = 9) -> JobRun:

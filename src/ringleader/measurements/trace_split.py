@@ -17,8 +17,9 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from ringleader.report.trace_events import (
+from ringleader.measurements.trace_events import (
     SYNCHRONIZING,
     Collective,
     Intervals,
@@ -135,70 +136,104 @@ def split(traces: Sequence[Trace]) -> Split:
     traces, steps = _of_common_steps(traces, notes)
     keyed = [_keys(trace) for trace in traces]
     clocks, waits, last = _arrivals(traces, keyed, notes)
-    sums: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * 5)
-    caused, ranks = defaultdict[int, float](float), []
-    for place, trace in enumerate(traces):
-        window: Intervals = ((trace.begin, trace.end),)
-        computed, entered, copied = (
-            common(one, window) for one in (trace.compute, trace.input, trace.copies)
-        )
-        busy = computed if trace.on_gpu else merged((*computed, *entered))
-        rest, until = without(window, busy), trace.begin
-        exposed, waiting = list[tuple[float, float]](), 0.0
-        for key, one in keyed[place].items():
-            begin, end = max(one.begin, trace.begin), min(one.end, trace.end)
-            # One that began before it counts first, so only what is behind that is left.
-            free = clipped(rest, max(begin, until), end)
-            waited = total(clipped(free, *waits.get((place, key), (0.0, 0.0))))
-            until = max(until, end)
-            caused[last.get(key, place)] += waited
-            hidden = total(clipped(computed, begin, end))
-            values = 1.0, max(0.0, end - begin), total(free) - waited, waited, hidden
-            of_kind = sums[one.kind, one.label]
-            of_kind[:] = (before + now for before, now in zip(of_kind, values, strict=True))
-            exposed.extend(free)
-            waiting += waited
-        rest = without(rest, merged(exposed))
-        copying = common(rest, copied)
-        rest = without(rest, copying)
-        entering = common(rest, entered) if trace.on_gpu else entered
-        whole = merged((one.begin, one.end) for one in trace.collectives)
-        ranks.append(
-            RankSplit(
-                rank=trace.rank or 0,
-                file=trace.name,
-                seconds=trace.end - trace.begin,
-                compute=total(computed if trace.on_gpu else without(computed, entered)),
-                exposed=total(merged(exposed)) - waiting,
-                waiting=waiting if last or not trace.collectives else None,
-                copies=total(copying),
-                input=total(entering),
-                idle=total(without(rest, entering) if trace.on_gpu else rest),
-                overlapped=total(common(computed, whole)),
-                clock=clocks.get(place),
-                was_last=sum(one == place for one in last.values()),
-                caused=0.0,
-            )
-        )
-    collectives = [
-        CollectiveSplit(
-            kind=kind,
-            group=group,
-            count=round(count),
-            seconds=seconds,
-            exposed=alone,
-            waiting=waited if last else None,
-            overlapped=hidden,
-        )
-        for (kind, group), (count, seconds, alone, waited, hidden) in sums.items()
+    found = [
+        _divided(trace, keyed[place], {key: when for (of, key), when in waits.items() if of == place})
+        for place, trace in enumerate(traces)
     ]
+    caused = defaultdict[int, float](float)
+    kinds = defaultdict[tuple[str, str], list[_Exchange]](list)
+    for place, (_rank, exchanges) in enumerate(found):
+        for one in exchanges:
+            caused[last.get(one.key, place)] += one.waited
+            kinds[one.kind].append(one)
+    ranks = (
+        replace(
+            rank,
+            waiting=rank.waiting if last or not exchanges else None,
+            clock=clocks.get(place),
+            was_last=sum(one == place for one in last.values()),
+            caused=caused[place],
+        )
+        for place, (rank, exchanges) in enumerate(found)
+    )
+    collectives = (_together(kind, some, knows_last=bool(last)) for kind, some in kinds.items())
     return Split(
         on_gpu=any(trace.on_gpu for trace in traces),
         steps=steps,
-        ranks=tuple(replace(rank, caused=caused[place]) for place, rank in enumerate(ranks)),
+        ranks=tuple(ranks),
         collectives=tuple(sorted(collectives, key=lambda one: -one.exposed - (one.waiting or 0.0))),
         matched=len(last),
         notes=tuple(notes),
+    )
+
+
+class _Exchange(NamedTuple):
+    """One collective of a rank."""
+
+    key: Key
+    kind: tuple[str, str]
+    seconds: float
+    alone: Intervals
+    """Nothing computed, and none that began earlier ran."""
+    waited: float
+    """Part of that."""
+    hidden: float
+
+
+def _divided(
+    trace: Trace, keyed: Mapping[Key, Collective], waits: Mapping[Key, tuple[float, float]]
+) -> tuple[RankSplit, list[_Exchange]]:
+    """Return where a rank's time went, as far as its own trace says that, and its collectives."""
+    window: Intervals = ((trace.begin, trace.end),)
+    computed, entered, copied = (common(one, window) for one in (trace.compute, trace.input, trace.copies))
+    rest = without(window, computed if trace.on_gpu else merged((*computed, *entered)))
+    exchanges, until = list[_Exchange](), trace.begin
+    for key, one in keyed.items():
+        begin, end = max(one.begin, trace.begin), min(one.end, trace.end)
+        # One that began before it counts first, so only what is behind that is left.
+        alone = clipped(rest, max(begin, until), end)
+        until = max(until, end)
+        waited, hidden = total(clipped(alone, *waits.get(key, (0.0, 0.0)))), clipped(computed, begin, end)
+        kind = one.kind, one.label
+        exchanges.append(_Exchange(key, kind, max(0.0, end - begin), alone, waited, total(hidden)))
+    exposed, waiting = (
+        merged(part for one in exchanges for part in one.alone),
+        sum(e.waited for e in exchanges),
+    )
+    rest = without(rest, exposed)
+    copying = common(rest, copied)
+    rest = without(rest, copying)
+    entering = common(rest, entered) if trace.on_gpu else entered
+    whole = merged((one.begin, one.end) for one in trace.collectives)
+    rank = RankSplit(
+        rank=trace.rank or 0,
+        file=trace.name,
+        seconds=trace.end - trace.begin,
+        compute=total(computed if trace.on_gpu else without(computed, entered)),
+        exposed=total(exposed) - waiting,
+        waiting=waiting,
+        copies=total(copying),
+        input=total(entering),
+        idle=total(without(rest, entering) if trace.on_gpu else rest),
+        overlapped=total(common(computed, whole)),
+        clock=None,
+        was_last=0,
+        caused=0.0,
+    )
+    return rank, exchanges
+
+
+def _together(kind: tuple[str, str], some: Sequence[_Exchange], *, knows_last: bool) -> CollectiveSplit:
+    """Return all collectives of one kind and group. ``knows_last``: it is known who waited."""
+    waited = sum(one.waited for one in some)
+    return CollectiveSplit(
+        kind=kind[0],
+        group=kind[1],
+        count=len(some),
+        seconds=sum(one.seconds for one in some),
+        exposed=sum(total(one.alone) for one in some) - waited,
+        waiting=waited if knows_last else None,
+        overlapped=sum(one.hidden for one in some),
     )
 
 

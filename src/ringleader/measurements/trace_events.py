@@ -20,6 +20,8 @@ OPERATIONS = frozenset(("cpu_op", "operator"))
 KERNELS = frozenset(("kernel",))
 COPIES = frozenset(("gpu_memcpy", "gpu_memset", "memcpy", "memset"))
 """Categories of events in lower case; until PyTorch 1.11 Kineto wrote ``Operator``, ``Memcpy``."""
+LAUNCHES = frozenset(("cuda_runtime", "cuda_driver", "runtime"))
+"""Those of calls by which the CPU has a GPU work."""
 GROUP, NOTE = "Process Group Name", "record_param_comms"
 """Argument of kernels that says which collective they are of, and the operation that has it as well."""
 KINDS = {
@@ -159,6 +161,11 @@ def trace_of(document: Any, name: str) -> Trace:
     last = last if isinstance(last, int) else math.inf
     steps, of_gpu = (_steps(events, last, on_gpu=on_gpu) for on_gpu in (False, True))
     if kernels:  # which run later than the CPU's step where the script does not wait for them
+        launched, since = _steps_of_launches(events, (*kernels, *copies), steps)
+        of_gpu = {
+            number: (max(begin, since) if since < end else begin, end)
+            for number, (begin, end) in (of_gpu or launched).items()
+        }
         own = {number: of_gpu[number] for number in steps} if of_gpu.keys() >= steps.keys() else {}
     else:
         own = steps
@@ -215,6 +222,33 @@ def _steps(events: Sequence[_Event], last: float, *, on_gpu: bool) -> dict[int, 
             begin, end = found.get(number, one.span)
             found[number] = min(begin, one.span[0]), max(end, one.span[1])
     return found
+
+
+def _steps_of_launches(
+    events: Sequence[_Event], work: Sequence[_Event], steps: Mapping[int, tuple[float, float]]
+) -> tuple[dict[int, tuple[float, float]], float]:
+    """Return begin and end of what was launched in each step, and until when a GPU did what came before.
+
+    A GPU that is behind its CPU still works on earlier steps when a recording begins: that is what runs on a
+    stream before anything that was launched in these steps.
+    """
+    order = sorted((begin, end, number) for number, (begin, end) in steps.items())
+    launched: dict[Any, int] = {}
+    for one in events:
+        at = bisect.bisect_right(order, one.span[0], key=lambda step: step[0]) - 1
+        if one.category in LAUNCHES and at >= 0 and one.span[0] <= order[at][1]:
+            launched[one.args.get("correlation")] = order[at][2]
+    found: dict[int, tuple[float, float]] = {}
+    streams, earlier = set[Any](), dict[Any, float]()
+    for one in sorted(work, key=lambda one: one.span):
+        stream = one.args.get("device"), one.args.get("stream")
+        if (number := launched.get(one.args.get("correlation"))) is not None:
+            begin, end = found.get(number, one.span)
+            found[number] = min(begin, one.span[0]), max(end, one.span[1])
+            streams.add(stream)
+        elif stream not in streams:
+            earlier[stream] = one.span[1]
+    return found, max((earlier[one] for one in streams if one in earlier), default=-math.inf)
 
 
 def _is_complete(event: Any) -> bool:

@@ -1,6 +1,6 @@
 """A recorded run of a job, made of the lines of `launch.job_record`, and what follows from them. Pure.
 
-`report.job` puts it into words. Seconds are those since the launch. The wall clock is divided thus:
+`report.recorded_job` puts it into words. Seconds are those since the launch. The wall clock is divided thus:
 
     start    until the first step of the job begins           between  without ranks that train
     steps    steps that count                                 pause    in training, beside the steps
@@ -26,6 +26,7 @@ from ringleader.dataclass_json import bounded, decoded
 from ringleader.fabric.transport_proof.proof import TransportProof
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import HostSample, Started, Steps
+from ringleader.measurements.trace_split import Split
 from ringleader.metrics import TIME_OR_NONE, ComparableRate, Spread
 from ringleader.scaling import Context, StoredRun
 
@@ -55,6 +56,8 @@ class Ended:
     context: Context
     """With what the run showed of its hosts and versions."""
     proof: TransportProof | None = None
+    split: Split | None = None
+    """Where the steps went that ``--profile`` recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.rate_text import byte_rate
 from ringleader.launch.elastic_history import Event
 from ringleader.launch.job_record import HostSample
-from ringleader.measurements.job import JobRun, quantile, sums_of, times_of
+from ringleader.measurements.recorded_job import JobRun, quantile, sums_of, times_of
 from ringleader.number_format import NONE, percent, plural, seconds, thousands
 from ringleader.report.summary import (
     AGAIN,
@@ -30,6 +30,7 @@ from ringleader.report.summary import (
     table_of,
     transport_tables,
 )
+from ringleader.report.trace_tables import sentences, tables
 
 PARTS = {
     "start": ("start", "until the first step begins"),
@@ -43,7 +44,9 @@ PARTS = {
     "between": ("without training", "from a failure or a change of hosts to the next step"),
     "end": ("end", "after the last step"),
 }
-"""Words of `measurements.job` → name of a part of the wall clock, what it is."""
+"""Words of `measurements.recorded_job` → name of a part of the wall clock, what it is."""
+MOST_FAULTS = 3
+"""Faults of hosts that are shown above the tables, which have all."""
 UNKNOWN_STEPS = (
     "After a restart it is unknown which steps were made again: call ringleader.progress(samples=…, step=N), "
     "N counted on from the checkpoint, and goodput is exact."
@@ -57,6 +60,8 @@ class Number(NamedTuple):
     unit: str
     """As UCUM has it; of a rate it is what the job counts."""
     text: Callable[[float], str]
+    what: str = ""
+    """In a table of devices."""
 
 
 NUMBERS: Mapping[str, Number] = {
@@ -65,12 +70,14 @@ NUMBERS: Mapping[str, Number] = {
     "rank_step_seconds": Number("mean time of a rank's step", "s", seconds),
     "rank_exchange_ratio": Number("part of a rank's step in exchange", "1", percent),
     "rank_waiting_ratio": Number("part of a rank's step in waiting", "1", percent),
-    "received_bytes_per_second": Number("received by an interface or a port", "By/s", byte_rate),
-    "sent_bytes_per_second": Number("sent by an interface or a port", "By/s", byte_rate),
-    "gpu_utilization_ratio": Number("GPU utilization", "1", percent),
-    "gpu_power_watts": Number("GPU power", "W", lambda value: f"{value:.0f} W"),
-    "gpu_clock_hertz": Number("GPU clock", "Hz", lambda value: f"{value / 1e6:.0f} MHz"),
-    "gpu_memory_bytes": Number("GPU memory in use", "By", lambda value: f"{value / 2**30:.1f} GiB"),
+    "received_bytes_per_second": Number("received by an interface or a port", "By/s", byte_rate, "received"),
+    "sent_bytes_per_second": Number("sent by an interface or a port", "By/s", byte_rate, "sent"),
+    "gpu_utilization_ratio": Number("GPU utilization", "1", percent, "gpu utilization"),
+    "gpu_power_watts": Number("GPU power", "W", lambda value: f"{value:.0f} W", "gpu power"),
+    "gpu_clock_hertz": Number("GPU clock", "Hz", lambda value: f"{value / 1e6:.0f} MHz", "gpu clock"),
+    "gpu_memory_bytes": Number(
+        "GPU memory in use", "By", lambda value: f"{value / 2**30:.1f} GiB", "gpu memory"
+    ),
     "goodput_ratio": Number("least share of the wall clock in steps that count", "1", percent),
 }
 """Name of series, with its unit at the end as Prometheus has it → what they are about."""
@@ -198,6 +205,8 @@ def summary(run: JobRun) -> Summary:
         note=f"Of {seconds(run.seconds)} from the launch to the end. The parts add up to it.",
         is_prose=True,
     )
+    split = None if run.ended is None else run.ended.split
+    profile = () if split is None else tables(split)
     return Summary(
         name=run.name,
         kind="Run",
@@ -205,7 +214,8 @@ def summary(run: JobRun) -> Summary:
         date=day(run.context.date),
         tiles=tuple(_tiles(run)),
         cautions=tuple(_cautions(run)),
-        tables=(clock, _ranks(found), _hosts(found), _events(run.events)),
+        tables=(clock, *profile, _ranks(found), _hosts(found), _events(run.events)),
+        findings=() if split is None else tuple(sentences(split)),
         evidence=(*transport_tables([("", run.ended.proof if run.ended else None)]), *_differences(run)),
         facts=facts(run.context, after=((AGAIN, shlex.join(run.again)),)),
     )
@@ -255,10 +265,14 @@ def _cautions(run: JobRun) -> Iterator[str]:
         found = [one for one in run.events if one.kind == kind]
         if found:
             yield f"{what}: {found[-1].why}."
+    for fault in [one for one in run.events if one.kind == "host_fault"][:MOST_FAULTS]:
+        yield f"{fault.who}, {fault.at:.1f} s: {fault.why}."
     if run.goodput is not None and run.goodput[0] < run.goodput[1]:
         yield UNKNOWN_STEPS
     for one in {one.host: one for one in run.samples if one.fault}.values():
         yield f"{one.host}: a sample at {one.at:.1f} s could not be used: {one.fault}."
+    if run.ended is not None and run.ended.split is not None:
+        yield from (f"Profile: {text}." for text in run.ended.split.notes)
     yield from (f"Record: {text}." for text in run.faults)
 
 
@@ -292,7 +306,7 @@ def _hosts(found: Sequence[Series]) -> Table:
         (
             ("host", lambda one: one.labels["host"]),
             ("device", lambda one: one.labels.get("device") or f"GPU {one.labels['gpu']}"),
-            ("what", lambda one: one.name.rsplit("_", 3 if "second" in one.name else 1)[0].replace("_", " ")),
+            ("what", lambda one: NUMBERS[one.name].what),
             ("mean", lambda one: NUMBERS[one.name].text(one.mean)),
             ("most", lambda one: NUMBERS[one.name].text(max(value for _at, value in one.points))),
         ),

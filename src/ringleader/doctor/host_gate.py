@@ -1,0 +1,191 @@
+"""The gate before the start, ``run --check``: hosts are read, measured and judged; those that fail stay out.
+
+`facts_job` reads, `active_tests` measures, `judgement` judges; `decide` is pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ringleader.doctor.facts_job import one_rank_each, read_hosts
+from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.doctor.judgement import Judgement, judge, since
+from ringleader.errors import Fault, RefusedError, RingleaderError
+from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.plan.job import Host, Job
+
+READ_SECONDS, MEASURE_SECONDS = 30.0, 50.0
+"""For reading the hosts, which ``active`` does twice, and for measuring between them."""
+OF_HOSTS = ("kernel.", "active.", "hosts", "port.state", "port.phys", "gpu.ecc", "gpu.remap")
+"""Beginnings of checks that count where all hosts fail them, too: others are how the cluster is made."""
+GROWS = ("port.errors", "port.flaps", "port.icrc", "port.discards", "port.timeouts")
+"""Checks of counters; that they grow while hosts are measured is a failure here."""
+MOST_SAID = 3
+
+
+def checked(
+    job: Job,
+    *,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    warn: Callable[[str, str], None],
+    read: Callable[..., HostsReading] = read_hosts,
+    measure: Callable[..., Any] | None = None,
+) -> Job:
+    """Return the job without the hosts that fail the checks of ``job.check``.
+
+    ``progress`` hears how far it has come, ``warn`` of each host that is left out, and why (or, without a
+    host, of what all of them fail). Raises RefusedError where too few hosts are left, and what starting a job
+    on them raises.
+    """
+    hosts = _offered(job)
+    asked = checking_job(job, hosts)
+    progress(f"checking {len(hosts) or 1} host{'s' * (len(hosts) > 1)}")
+    found = read(asked, environ=environ, seconds=READ_SECONDS * job.patience, progress=progress)
+    judged = judge(found.facts, faults=found.faults)
+    bad = left_out(judged, hosts)
+    fine = tuple(host for host in hosts if host.name not in bad)
+    if job.check == "active" and len(fine) > 1:
+        judged, has_grown = _measured(replace(asked, hosts=fine), found, environ, progress, read, measure)
+        bad |= left_out(judged, fine, has_grown=has_grown)
+    for text in shared(judged):
+        warn("", f"all hosts fail {text}")
+    return decide(job, hosts, bad, warn)
+
+
+def checking_job(job: Job, hosts: Sequence[Host]) -> Job:
+    """Return the job on the same hosts, by the same MPI and ssh, that reads or measures."""
+    return Job(
+        command=("true",),
+        hosts=tuple(hosts),
+        ssh=job.ssh,
+        network_interface=job.network_interface,
+        mpi=job.mpi,
+        python=job.python,
+        start_timeout=job.start_timeout,
+        env=job.env,
+        kernel_log=job.kernel_log,
+        extra_mpirun_args=job.extra_mpirun_args,
+        lost_after=job.lost_after,
+        workdir="/",
+    )
+
+
+def dry_run_lines(job: Job) -> list[str]:
+    """Return what would be checked, for a dry run."""
+    if job.check is None:
+        return []
+    words = one_rank_each(checking_job(job, job.hosts), seconds=READ_SECONDS * job.patience).command
+    lines = [f"{job.check}: on each host one rank: {' '.join(words)}"]
+    if job.check == "active":
+        lines.append(f"then messages between all hosts that pass, for up to {MEASURE_SECONDS:g} s")
+    if job.elastic is not None:
+        least = f"{job.elastic.min_np} ranks on {job.elastic.min_hosts} hosts"
+        return [*lines, f"hosts that fail are left out; the job is refused below {least}"]
+    spare = f"up to {job.spare_hosts} hosts that fail are left out; " if job.spare_hosts else ""
+    return [*lines, f"{spare}the job is refused if {'more do' if spare else 'one fails'}"]
+
+
+def _offered(job: Job) -> tuple[Host, ...]:
+    """Return the hosts that there are now; an elastic job may have another source of them."""
+    if job.elastic is None:
+        return job.hosts
+    from ringleader.launch.elastic.available_hosts import first_hosts
+    from ringleader.launch.elastic.host_sources import source_of
+
+    source = source_of(job, job.elastic)
+    return job.hosts if source.period is None else first_hosts(source, None, warn=lambda text: None)
+
+
+def _measured(
+    job: Job,
+    found: HostsReading,
+    environ: Mapping[str, str],
+    progress: Callable[[str], None],
+    read: Callable[..., HostsReading],
+    measure: Callable[..., Any] | None,
+) -> tuple[Judgement, bool]:
+    """Measure between hosts and judge that; also whether counters are judged by what they grew meanwhile."""
+    if measure is None:
+        from ringleader.doctor.active_tests import measure_hosts
+
+        measure = measure_hosts
+    facts = {host.name: found.facts[host.name] for host in job.hosts}
+    seconds = MEASURE_SECONDS * job.patience
+    results = measure(job, facts=facts, environ=environ, seconds=seconds, progress=progress)
+    later: Mapping[str, Any] = {}
+    try:
+        if not results.failure:
+            later = read(job, environ=environ, seconds=READ_SECONDS * job.patience, progress=progress).facts
+    except RingleaderError:
+        later = {}  # what was measured is worth more than how counters grew
+    now = {name: since(later[name], one) if name in later else one for name, one in facts.items()}
+    return judge(now, measured=results), bool(later)
+
+
+# --- what follows -----------------------------------------------------------------------------------------
+
+
+def left_out(judged: Judgement, hosts: Sequence[Host], *, has_grown: bool = False) -> dict[str, Fault]:
+    """Return the hosts that fail → why, with what to do. ``has_grown``: counters were read twice.
+
+    A failure of two hosts together, such as a slow pair, is solved without the later one of them.
+    """
+    names = [host.name for host in hosts] or list(judged.hosts)
+    found: dict[str, list[CheckResult]] = {}
+    bad = [
+        one
+        for one in judged.results()
+        if (not one.cause and _counts(one, len(names))) or (has_grown and one.is_bad and one.id in GROWS)
+    ]
+    for one in sorted(bad, key=lambda one: len(one.hosts) == 2):  # pairs last: one may be left out already
+        own = [name for name in names if name in one.hosts] or names
+        if one.id.startswith("active.") and len(one.hosts) == 2 and len(names) > 1:
+            own = [] if set(one.hosts) & found.keys() else own[-1:]
+        for name in own:
+            found.setdefault(name, []).append(one)
+    return {name: _fault(name, results) for name, results in found.items()}
+
+
+def _counts(one: CheckResult, hosts: int) -> bool:
+    is_all = hosts > 1 and len(one.hosts) in (0, hosts)
+    return one.verdict is Verdict.FAIL and (not is_all or one.id.startswith(OF_HOSTS))
+
+
+def shared(judged: Judgement) -> list[str]:
+    """Return what all hosts fail alike, and what says nothing of one of them."""
+    count = len(judged.hosts)
+    found = [one for one in judged.results() if one.verdict is Verdict.FAIL and not one.cause]
+    return [f"{one.name}: {one.seen}" for one in found if not _counts(one, count)] if count > 1 else []
+
+
+def _fault(name: str, results: Sequence[CheckResult]) -> Fault:
+    said = [f"{one.id if one.subject in one.seen else one.name}: {one.seen}" for one in results[:MOST_SAID]]
+    more = [f"and {len(results) - MOST_SAID} more (ringleader doctor)"] if len(results) > MOST_SAID else []
+    return Fault(where=f"host {name}", what="; ".join([*said, *more]), hint=results[0].remedy)
+
+
+def decide(
+    job: Job, hosts: Sequence[Host], bad: Mapping[str, Fault], warn: Callable[[str, str], None]
+) -> Job:
+    """Return the job on the hosts that are not bad. Raises RefusedError where these do not suffice."""
+    fine = tuple(host for host in hosts if host.name not in bad)
+    needed = max(1, len(hosts) - job.spare_hosts)
+    if job.elastic is not None:
+        slots = [host.slots for host in fine]
+        known = sum(one for one in slots if one is not None) if None not in slots else job.elastic.min_np
+        needed = job.elastic.min_hosts if known >= job.elastic.min_np else len(hosts)
+    if bad and len(fine) < max(1, needed):
+        hint = "with --spare-hosts N it starts without such hosts" if len(hosts) > 1 else ""
+        hint = hint if job.elastic is None else "too few hosts are left for --min-np and --min-hosts"
+        raise RefusedError([*bad.values(), Fault(where="--check", what="the job is refused", hint=hint)])
+    for name, fault in bad.items():
+        hint = f"\n    → {fault.hint}" if fault.hint else ""
+        warn(name, f"{name} is left out: {fault.what}{hint}")
+    if not bad:
+        return job
+    if job.elastic is not None:
+        return replace(job, left_out=tuple(bad))
+    return replace(job, hosts=fine, spare_hosts=len(fine) - needed)

@@ -1,0 +1,242 @@
+"""What engines are given, what hosts answer about them, and what is made of an MPI's ssh in a container."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ringleader.errors import ProbeError
+from ringleader.launch.host_probe.container_probe import ContainerQuery, engine_of, image_faults
+from ringleader.launch.launch_plan import Prepared, contained
+from ringleader.launch.mpirun import ssh_relay
+from ringleader.launch.transport_settings import JobSettings
+from ringleader.plan.containers import engines_for, is_file, mounts
+from ringleader.plan.job import Family, Host, Job, Mpi, faults_of
+from ringleader.plan.rank_placement import HostFacts, place
+from ringleader.render.container_command import ContainerHost, container_command
+from ringleader.render.dry_run import dry_run_text
+from ringleader.render.mpirun_command import mpirun_command
+
+IMAGE = "registry.example/team/train:1"
+JOB = Job(
+    command=("python", "train.py"),
+    container=IMAGE,
+    container_mounts=("/data:/data:ro", "/scratch"),
+    workdir="/home/alice/my digits",
+)
+DEVICES = frozenset(("infiniband", "nvidia", "cdi", "amd"))
+
+
+def engine(name: str, user: int = 0, **more: object) -> ContainerHost:
+    return ContainerHost(engine=f"/usr/bin/{name}", user=(user, user), groups=(44, 109), **more)
+
+
+def test_golden_commands_of_every_engine(golden: Callable[[str, str], None]) -> None:
+    lines = []
+    for name in ("podman", "docker", "apptainer", "enroot"):
+        for user, devices in ((0, frozenset[str]()), (1000, DEVICES)):
+            words = container_command(
+                engine(name, user, devices=devices),
+                JOB,
+                ("python3", "main.py"),
+                name="ringleader-JOB",
+                variables=("RINGLEADER_TOKEN",),
+            )
+            assert words[:2] == ("/bin/sh", "-c") and words[3] == "sh"
+            title = f"# {name}, {'root, no devices' if user == 0 else 'user 1000, all devices'}"
+            lines += [title, words[2], *words[4:], ""]
+    golden("containers.engines", "\n".join(lines))
+
+
+def test_golden_dry_run_on_two_hosts(
+    make_facts: Callable[..., HostFacts],
+    make_mpi: Callable[[Family], Mpi],
+    golden: Callable[[str, str], None],
+) -> None:
+    agents, python, mpi = "/opt/venv/ringleader/agents", "/opt/venv/bin/python3", make_mpi(Family.OPENMPI5)
+    facts = tuple(
+        replace(make_facts(name, 1, cores=1), python=python, agent=f"{agents}/rank_agent.py")
+        for name in ("node1", "node2")
+    )
+    plan = place(replace(JOB, np=2, hosts=tuple(one.host for one in facts)), facts)
+    prepared = Prepared(
+        job=JOB,
+        environ={"PATH": "/opt/venv/bin:/usr/bin", "NCCL_DEBUG": "INFO", "PRTE_MCA_x": "an outer mpirun's"},
+        mpi=mpi,
+        plan=plan,
+        ssh=None,
+        job_id="JOB",
+        directory="/tmp/ringleader-0/JOB",
+        key="KEY",
+        addresses=("10.0.0.9",),
+        command=mpirun_command(
+            plan=plan,
+            mpi=mpi,
+            job=JOB,
+            agent=(python, "-I", "-S", f"{agents}/rank_agent.py"),
+            hostfile="/tmp/ringleader-0/JOB/KEY/hostfile",
+            session="/tmp/ringleader-0/JOB/session",
+            backing="/dev/shm/ringleader-JOB",
+        ),
+        settings=JobSettings(),
+        run_id="JOB",
+    )
+    engines = {"": engine("podman"), "node1": engine("podman"), "node2": engine("docker", 1000)}
+    caller = {"PATH": "/home/alice/bin", "DOCKER_HOST": "unix:///run/docker.sock"}
+    prepared = contained(prepared, engines, caller, ("/usr/bin/ssh", "-F", "/tmp/r.x/config"))
+    command, launch = prepared.command, prepared.container
+    assert launch is not None
+    environment = launch.client_environment({"RINGLEADER_TOKEN": "secret"})
+    assert environment["PATH"] == "/home/alice/bin" and environment["NCCL_DEBUG"] == "INFO"
+    text = dry_run_text(
+        job=JOB,
+        plan=plan,
+        mpi=mpi,
+        command=command,
+        environment={},
+        ranks=(),
+        containers=launch.order["hosts"],
+    )
+    assert "secret" not in text
+    golden("dry_run.containers", text)
+
+
+@pytest.mark.parametrize(
+    ("words", "engine_asked", "found"),
+    [
+        (IMAGE, None, ("podman", "docker")),
+        ("train.sif", None, ("apptainer",)),
+        ("/images/train.sqsh", None, ("enroot",)),
+        ("train.sif", "podman", ("podman",)),
+    ],
+)
+def test_which_engines_may_start_an_image(
+    words: str, engine_asked: str | None, found: tuple[str, ...]
+) -> None:
+    assert engines_for(words, engine_asked) == found
+
+
+def test_images_that_are_files_have_paths() -> None:
+    assert is_file("images/train.sif", None) and is_file("/a/b", "enroot")
+    assert (
+        not is_file(IMAGE, None) and not is_file("docker://a/b", "apptainer") and not is_file("x", "enroot")
+    )
+
+
+def test_what_is_mounted() -> None:
+    found = mounts("/tmp", ("/a:/b:ro", "/c:/e:ro", "/c", "/d:/b"))
+    assert found == (("/tmp", "/tmp", ""), ("/d", "/b", ""), ("/c", "/e", "ro"), ("/c", "/c", ""))
+    assert mounts("/", ()) == (("/tmp", "/tmp", ""),)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"container_mounts": ("/a:/b",)}, "--container-mount: requires --container"),
+        ({"container_engine": "docker"}, "--container-engine: requires --container"),
+        ({"container": "-v"}, "--container: '-v' is not an image"),
+        ({"container": "a b"}, "--container: 'a b' is not an image"),
+        ({"container": "a", "container_mounts": ("/a:b",)}, "--container-mount: '/a:b' is not a mount"),
+        (
+            {"container": "a", "container_mounts": ("/a:/b:rx",)},
+            "--container-mount: '/a:/b:rx' is not a mount",
+        ),
+        ({"container": "a", "container_mounts": ("/a:/b:ro:x",)}, "is not a mount"),
+        ({"container": "a", "workdir": "/a,b"}, "--workdir: /a,b has a comma"),
+        (
+            {"container": "a", "warm": True, "max_restarts": 1},
+            "--container: cannot be used with elastic jobs",
+        ),
+        ({"container": "a", "container_engine": "lxc"}, "--container-engine: 'lxc' is unknown"),
+    ],
+)
+def test_what_is_wrong_with_options(options: dict[str, object], said: str) -> None:
+    found = [str(fault) for fault in faults_of(Job(command=("a",), **options))]  # type: ignore[arg-type]
+    assert len(found) == 1 and said in found[0]
+
+
+USUAL = "user 1000 1000 44\nmachine x86_64\n"
+"""What every host says."""
+
+
+def engine_found(said: str) -> ContainerHost:
+    marked = "\n".join(f"ringleader-container {line}" for line in said.splitlines())
+    return engine_of(f"a greeting\n{marked}", Job(command=("a",), container=IMAGE, workdir="/w"))
+
+
+def test_the_engine_that_has_the_image_is_taken() -> None:
+    said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
+    found = engine_found(said + "engine 0 /usr/bin/docker sha256:12 amd64")
+    assert found.name == "docker" and found.image_id == "sha256:12"
+    assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ("", "there is no podman or docker on PATH"),
+        ("nowhere\nengine 0 /b/podman i amd64", "the working directory /w does not exist"),
+        # podman 4.3.1 and docker/cli 28: cli/command/inspect, client/errors.go
+        ("engine 125 /b/podman Error: inspecting object: a: image not known", f"podman has no image {IMAGE}"),
+        ("engine 1 /b/docker Error response from daemon: No such image: a", f"docker has no image {IMAGE}"),
+        (
+            "engine 1 /b/docker permission denied while trying to connect to the Docker daemon socket",
+            "docker does not let us in: permission denied while",
+        ),
+        (
+            "engine 1 /b/docker Cannot connect to the Docker daemon at unix:///x. Is it running?",
+            "docker does not work: Cannot connect",
+        ),
+        ("engine 1 /b/podman sudo: a password is required", "podman does not let us in: sudo"),
+        ("engine 0 /b/podman i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
+        ("device nvidia\nengine 0 /b/podman i amd64", "podman cannot give its GPUs to containers"),
+        ("engine 1 /b/apptainer", "apptainer has no image"),
+    ],
+)
+def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
+    with pytest.raises(ProbeError, match=re.escape(fault)):
+        engine_found(USUAL + said)
+
+
+def test_what_images_lack_and_where_they_differ() -> None:
+    query = ContainerQuery(
+        job=JOB, question={}, ssh=None, remote=(Host(name="h2"), Host(name="h3")), seconds=1.0, environ={}
+    )
+    names = ("h1", "h2", "h3")
+    query.engines.update({name: engine("podman", image_id=f"sha256:{name}") for name in names})
+    query.engines["h3"] = engine("podman", image_id="sha256:h1")
+    mpi, asked = {"family": "openmpi5", "version": "5.0.8", "mpirun": "/m"}, {"python": ["/py", "3.11"]}
+    answers = {
+        Host(name="h1"): asked | {"identity": "another", "image": {"mpi": mpi}},
+        Host(name="h2"): asked | {"identity": "b", "image": {"mpi": {"what": "none"}, "missing": ["torch"]}},
+        Host(name="h3"): asked | {"identity": "c"},  # no Ringleader: that is reported elsewhere
+    }
+    found = [str(fault).partition("\n")[0] for fault in image_faults(query, answers, "d")]
+    assert found == [
+        "host h1: podman does not share this machine's network and names with containers",
+        f"host h2: image {IMAGE} has no torch",
+        f"host h2: image {IMAGE} has no MPI that can be used: none",
+        f"host h2: {IMAGE} is another image there (h2) than on h1 (h1)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        # What Open MPI 5 gives its agent: the host, and one text for the shell there.
+        (("h2", "prted  --x 'a b'"), ("ssh", "h2", "podman run sh -c 'prted  --x '\"'\"'a b'\"'\"''")),
+        # Hydra: options, the host, and words for the shell.
+        (
+            ("-x", "h2", '"/usr/bin/proxy"', "-n"),
+            ("ssh", "-x", "h2", "podman run sh -c '\"/usr/bin/proxy\" -n'"),
+        ),
+        (("h9", "prted"), ()),
+        (("-oProxyCommand=touch /x", "h2", "prted"), ()),
+        ((), ()),
+    ],
+)
+def test_an_mpis_ssh_is_put_into_the_hosts_container(words: tuple[str, ...], found: tuple[str, ...]) -> None:
+    assert ssh_relay.command(("ssh",), {"h2": "podman run sh -c"}, words) == found

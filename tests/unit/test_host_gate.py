@@ -1,0 +1,251 @@
+"""The gate before the start: which hosts are left out, when a job is refused, and spare hosts of a launch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ringleader.doctor import host_gate
+from ringleader.doctor.active_tests import ActiveResults
+from ringleader.doctor.hosts_reading import HostsReading
+from ringleader.doctor.judgement import Judgement
+from ringleader.errors import Fault, ProbeError, RefusedError
+from ringleader.fabric.check_result import CheckResult, failed, warned
+from ringleader.fabric.facts import (
+    Clock,
+    HostFacts,
+    KernelEvent,
+    KernelLog,
+    Process,
+    RdmaDevice,
+    RdmaPort,
+    Software,
+)
+from ringleader.launch import launch_plan
+from ringleader.launch.host_probe.probe import Probe
+from ringleader.plan.elastic_options import ElasticOptions
+from ringleader.plan.job import Host, Job, faults_of
+
+XID = KernelEvent(kind="xid", text="NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.", number=79)
+FOUR = tuple(Host(name=f"h{number}", slots=2) for number in range(1, 5))
+JOB = Job(command=("true",), hosts=FOUR, check="quick")
+
+
+def facts(hostname: str, *events: KernelEvent, errors: int = 0, at: float = 1.0) -> HostFacts:
+    counters = {"symbol_error": errors, "port_xmit_packets": 1000, "port_rcv_packets": 1000}
+    link = {"state": "ACTIVE", "physical_state": "LinkUp", "rate": 1e11, "link_layer": "InfiniBand"}
+    port = RdmaPort(number=1, pkeys=(0xFFFF,), lid=1, sm_lid=1, counters=counters, **link)
+    return HostFacts(
+        hostname=hostname,
+        clock=Clock(read_at=at),
+        process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
+        software=Software(python="3.12", executable="/python", ringleader="1"),
+        rdma_devices=(RdmaDevice(name="mlx5_0", node_type=1, ports=(port,)),),
+        kernel_log=KernelLog(source="/dev/kmsg", events=events),
+    )
+
+
+class Cluster:
+    """Stands for the jobs that read and measure."""
+
+    def __init__(self, *bad: str, silent: tuple[str, ...] = (), grows: str = "") -> None:
+        self.bad, self.silent, self.grows = bad, silent, grows
+        self.measured: list[str] = []
+        self.reads = 0
+        self.warnings: list[tuple[str, str]] = []
+
+    def read(self, job: Job, **_words: Any) -> HostsReading:
+        self.reads += 1
+        names = [host.name for host in job.hosts if host.name not in self.silent]
+        found = {
+            name: facts(
+                name,
+                *([XID] if name in self.bad else []),
+                errors=7 * self.reads if name == self.grows else 0,
+                at=10.0 * self.reads,
+            )
+            for name in names
+        }
+        silent = [Fault(where=f"host {name}", what="no answer", hint="start sshd") for name in self.silent]
+        return HostsReading(facts=found, faults=tuple(silent))
+
+    def measure(self, job: Job, **_words: Any) -> ActiveResults:
+        self.measured = [host.name for host in job.hosts]
+        return ActiveResults(hosts=tuple(self.measured))
+
+    def gate(self, job: Job) -> Job:
+        return host_gate.checked(
+            job,
+            environ={},
+            progress=lambda text: None,
+            warn=lambda host, text: self.warnings.append((host, text)) if host else None,
+            read=self.read,
+            measure=self.measure,
+        )
+
+
+def names(job: Job) -> list[str]:
+    return [host.name for host in job.hosts]
+
+
+def test_a_job_whose_hosts_are_well_starts_as_it_is() -> None:
+    cluster = Cluster()
+    assert cluster.gate(JOB) == JOB and (cluster.reads, cluster.measured, cluster.warnings) == (1, [], [])
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reason"),
+    [
+        (Cluster("h3"), "Xid 79 on GPU an unknown device: it has fallen off the bus"),
+        (Cluster(silent=("h3",)), "no answer"),
+    ],
+)
+def test_a_host_that_fails_is_left_out_where_there_are_spare_ones(cluster: Cluster, reason: str) -> None:
+    job = cluster.gate(replace(JOB, spare_hosts=2))
+    assert (names(job), job.spare_hosts) == (["h1", "h2", "h4"], 1)
+    ((host, text),) = cluster.warnings
+    assert host == "h3" and text.startswith("h3 is left out: ") and reason in text and "\n    → " in text
+
+
+def test_a_job_without_spare_hosts_is_refused_by_name() -> None:
+    with pytest.raises(RefusedError) as refused:
+        Cluster("h1", "h3", silent=("h4",)).gate(replace(JOB, spare_hosts=2))
+    assert [fault.where for fault in refused.value.faults] == ["host h4", "host h1", "host h3", "--check"]
+    assert refused.value.exit_code == 3 and "kernel.xid" in str(refused.value)
+    with pytest.raises(RefusedError):
+        Cluster(*names(JOB)).gate(JOB)
+
+
+@pytest.mark.parametrize(
+    ("options", "bad", "is_refused"),
+    [
+        (ElasticOptions(min_np=4), ("h1", "h2"), False),
+        (ElasticOptions(min_np=5), ("h1", "h2"), True),
+        (ElasticOptions(min_hosts=3), ("h1", "h2"), True),
+        (ElasticOptions(min_np=1), ("h1", "h2", "h3", "h4"), True),
+    ],
+)
+def test_an_elastic_job_continues_on_the_others(
+    options: ElasticOptions, bad: tuple[str, ...], is_refused: bool
+) -> None:
+    cluster, job = Cluster(*bad), replace(JOB, elastic=options)
+    if is_refused:
+        with pytest.raises(RefusedError, match="--min-np"):
+            cluster.gate(job)
+        return
+    found = cluster.gate(job)
+    assert found.hosts == FOUR, "its source names them again"
+    assert found.left_out == bad
+
+
+def test_growing_counters_leave_a_host_out() -> None:
+    cluster = Cluster(grows="h2")
+    job = cluster.gate(replace(JOB, check="active", spare_hosts=1))
+    assert names(job) == ["h1", "h3", "h4"] and cluster.reads == 2
+    assert "port.errors mlx5_0 port 1: symbol_error 7 in 10 s" in cluster.warnings[0][1]
+    assert cluster.measured == names(JOB)
+    with pytest.raises(RefusedError):
+        Cluster(grows="h2").gate(replace(JOB, check="active"))
+
+
+def test_hosts_that_have_failed_already_are_not_measured() -> None:
+    cluster = Cluster("h1")
+    cluster.gate(replace(JOB, check="active", spare_hosts=1))
+    assert cluster.measured == ["h2", "h3", "h4"]
+
+
+def result(id: str, *hosts: str, verdict: Any = failed, **words: Any) -> CheckResult:
+    return replace(verdict("seen", remedy="do"), id=id, hosts=hosts, **words)
+
+
+@pytest.mark.parametrize(
+    ("results", "left"),
+    [
+        ([result("active.host", "h2")], ["h2"]),
+        ([result("active.pair", "h1", "h3")], ["h3"]),
+        ([result("active.pair", "h1", "h3"), result("active.host", "h1")], ["h1"]),
+        ([result("gpu.peermem")], []),
+        ([result("gpu.peermem", "h1", "h2")], ["h1", "h2"]),
+        ([result("kernel.xid")], ["h1", "h2", "h3", "h4"]),
+        ([result("limit.memlock", "h1", verdict=warned)], []),
+        ([result("port.errors", "h1", verdict=warned)], []),
+        ([result("roce.mtu", "h1", cause="port.state mlx5_0")], []),
+    ],
+)
+def test_whose_failure_it_is(
+    results: list[CheckResult], left: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = Judgement(by_host=dict.fromkeys(names(JOB), ()), measurements=tuple(results))
+    assert sorted(host_gate.left_out(judged, FOUR)) == left
+    assert bool(host_gate.shared(judged)) == (results[0].id == "gpu.peermem" and not left)
+
+
+def test_what_a_dry_run_says() -> None:
+    lines = host_gate.dry_run_lines(replace(JOB, python="/py", kernel_log="/var/log/k", spare_hosts=1))
+    assert lines == [
+        "quick: on each host one rank: /py -P -m ringleader.doctor.facts_program 5 /var/log/k",
+        "up to 1 hosts that fail are left out; the job is refused if more do",
+    ]
+    active = host_gate.dry_run_lines(replace(JOB, check="active", elastic=ElasticOptions(min_np=2)))
+    assert len(active) == 3 and "2 ranks on 1 hosts" in active[2]
+    assert host_gate.dry_run_lines(replace(JOB, check=None)) == []
+
+
+# --- spare hosts of a launch --------------------------------------------------------------------------------
+
+
+class Prober:
+    """Stands for the probe: these hosts do not answer."""
+
+    def __init__(self, *silent: str) -> None:
+        self.silent = silent
+
+    def __call__(self, job: Job, **_words: Any) -> Probe:
+        bad = [Fault(where=f"host {name}", what="no answer") for name in names(job) if name in self.silent]
+        if bad:
+            raise ProbeError(bad)
+        reports: Any = tuple(SimpleNamespace(host=host) for host in job.hosts)
+        return Probe(facts=reports, ssh=None)
+
+
+@pytest.mark.parametrize(
+    ("spare", "silent", "left"),
+    [
+        (0, (), ["h1", "h2", "h3", "h4"]),
+        (1, (), ["h1", "h2", "h3"]),
+        (2, ("h1",), ["h2", "h3"]),
+        (2, ("h1", "h3"), ["h2", "h4"]),
+        (1, ("h1", "h3"), None),
+        (0, ("h1",), None),
+    ],
+)
+def test_a_job_is_planned_on_the_first_hosts_that_can_take_part(
+    spare: int, silent: tuple[str, ...], left: list[str] | None
+) -> None:
+    said: list[str] = []
+    listener: Any = SimpleNamespace(warning=said.append, progress=lambda text: None)
+    job = replace(JOB, spare_hosts=spare)
+    if left is None:
+        with pytest.raises(ProbeError):
+            launch_plan._probed(job, Prober(*silent), listener)
+        return
+    planned, probed = launch_plan._probed(job, Prober(*silent), listener)
+    assert names(planned) == left == [report.host.name for report in probed.facts]
+    assert len(said) == len(silent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"spare_hosts": 4}, "4 spare of 4 hosts leaves none to run on"),
+        ({"spare_hosts": 1, "elastic": ElasticOptions()}, "means nothing for an elastic job"),
+        ({"spare_hosts": -1}, "-1 spare hosts"),
+        ({"check": "slow"}, "'slow' is unknown"),
+    ],
+)
+def test_what_is_wrong_with_options(changes: dict[str, Any], what: str) -> None:
+    (fault,) = faults_of(replace(JOB, **changes))
+    assert what in fault.what

@@ -1,0 +1,301 @@
+"""The kernel's log: real lines, files that are unreadable, huge, binary or rotated, and what it all means.
+
+The lines of kernel_lines.txt are from public reports: leptonai/gpud (kmsg_test.go, infiniband/kmsg),
+NVIDIA/NVSentinel issue 155, stas00/ml-engineering (debug.md), linux-netdev (mlx5 health recovery, 2024),
+sonic-buildimage issue 7310, PF_RING issue 293, archfan/coreboot issue 2, minisforum MS-02-Ultra issue 10,
+docker/for-linux issue 1001, reportportal/kubernetes issue 203.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringleader.agents import kernel_log, traffic_counters
+from ringleader.agents.rank_evidence import RankEvidence
+from ringleader.fabric.checks.check import rows
+from ringleader.fabric.checks.kernel_log import counted, meaning, sentence, table
+from ringleader.fabric.facts import KernelEvent
+from ringleader.fabric.readers.host import read_host
+from ringleader.launch.host_faults import HostFaults
+from ringleader.launch.outcome import JobExit, RankEnd
+
+NOW, WALL = 200_000.0, 1_780_000_000.0
+XID = "NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+FLAP = "mlx5_core 0000:5c:00.0 ens1f0np0: Link down"
+LINES = [
+    line.split(" | ", 5)
+    for line in Path(__file__).with_name("kernel_lines.txt").read_text("utf-8").splitlines()
+    if not line.startswith("#")
+]
+LOG = ("the kernel's log",)
+USED_BADLY = next(one[5] for one in LINES if one[2] == "31")
+
+
+def value(event: dict[str, Any]) -> KernelEvent:
+    return KernelEvent(**event)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "number", "device", "says", "line"), LINES, ids=[one[5][:60] for one in LINES]
+)
+def test_lines_of_kernels_and_what_they_mean(
+    what: str, kind: str, number: str, device: str, says: str, line: str
+) -> None:
+    event = kernel_log.event_of(line, NOW, WALL)
+    if what == "nothing":
+        assert event is None
+        return
+    assert event is not None
+    assert (event["kind"], event["number"], event["device"] or "-") == (kind, int(number), device)
+    assert says in sentence(value(event)) and event["text"] in line
+    assert not event["text"].startswith(("[", "4,")) and "kernel:" not in event["text"]
+    assert meaning(value(event)).is_fault is (what == "fault") and meaning(value(event)).remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "at"),
+    [
+        (f"[ 1234.5] {XID}", 1234.5),
+        (f"4,100,1234500000,-;{XID}", 1234.5),
+        (f"Nov  1 01:01:01 h kernel: [ 1234.5] {XID}", 1234.5),
+        (f"{XID}", None),
+        (f"Nov 17 13:16:56 h kernel: {XID}", None),
+        (f"9999999999-99-99T00:00:00 h kernel: {XID}", None),
+        (f"2026-05-28T20:26:30+00:00 h kernel: {XID}", NOW - 10),
+        (f"2031-01-01T00:00:00+00:00 h kernel: {XID}", NOW),
+    ],
+)
+def test_the_time_of_a_line_is_the_kernels_else_that_of_the_clock(line: str, at: float | None) -> None:
+    event = kernel_log.event_of(line, NOW, WALL)
+    assert event is not None and event["at"] == at
+
+
+def test_alike_lines_are_one_event_and_those_before_a_start_of_the_host_none() -> None:
+    lines = [f"[5.0] {XID}", "[    0.000000] Linux version 6.12.0", *[f"[{at}.0] {FLAP}" for at in range(9)]]
+    (event,) = kernel_log.events_in(lines, NOW, WALL)
+    assert (event["kind"], event["count"], event["at"]) == ("link", 9, 8.0)
+    assert meaning(value(event)).is_fault and ", 9 times" in sentence(value(event))
+    assert kernel_log.events_in(lines, NOW, WALL, since=100.0) == []
+    many = [XID.replace("05:00", f"{at:02x}:00") for at in range(256)]
+    assert len(kernel_log.events_in(many, NOW, WALL)) == kernel_log.MOST_EVENTS
+
+
+def test_devices_get_the_names_that_people_have_for_them(tmp_path: Path) -> None:
+    for name in (
+        "proc/driver/nvidia/gpus/0000:05:00.0",
+        "proc/driver/nvidia/gpus/0000:03:00.0",
+        "sys/bus/pci/devices/0000:5c:00.0/infiniband/mlx5_3",
+        "sys/bus/pci/devices/0000:5c:00.0/net/ens1f0np0",
+    ):
+        (tmp_path / name).mkdir(parents=True)
+    events = kernel_log.events_in([XID, FLAP], NOW, WALL)
+    gpu, nic = map(value, kernel_log.name_devices(events, str(tmp_path)))
+    assert "Xid 79 on GPU 1 (0000:05:00.0): it has fallen" in sentence(gpu)
+    assert "the link of mlx5_3, ens1f0np0 (0000:5c:00.0) went down" in sentence(nic)
+
+
+# --- files --------------------------------------------------------------------------------------------------
+
+
+def rotated(path: Path) -> None:
+    path.rename(path.with_suffix(".1"))
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+@pytest.mark.parametrize("how", [rotated, removed, emptied])
+def test_a_log_that_rotates_is_followed(how: Callable[[Path], None], tmp_path: Path) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text("old\n" * 100 + XID)  # the line is not whole yet
+    assert [one.number for one in read_host(log=str(path), areas=LOG).kernel_log.events] == [79]
+    with path.open("a") as file:
+        file.write("\n")
+    log = kernel_log.KernelLog(str(path), from_end=True)
+    assert log.lines() == []
+    with path.open("a") as file:
+        file.write("first\nhal")
+    assert log.lines() == ["first"]
+    how(path)
+    assert log.lines() == []
+    with path.open("a") as file:
+        file.write("second\n")
+    assert log.lines()[-1].endswith("second") and log.lines() == []
+    log.close()
+
+
+def test_of_a_huge_or_binary_log_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "kern.log"
+    with path.open("wb") as file:
+        file.truncate(100 << 20)  # 100 MiB of zeros
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + bytes(range(256)) * 40 + b"\n" + XID.encode() + b"\xff\x00\x1b[31m\n")
+    facts = read_host(areas=LOG, log=str(path))
+    (event,) = facts.kernel_log.events
+    assert event.number == 79 and event.text.isprintable() and facts.kernel_log.source == str(path)
+    log = kernel_log.KernelLog(str(path), from_end=True)
+    with path.open("ab") as file:
+        file.write(b"x" * (3 * kernel_log.MOST_BYTES) + b"\n" + XID.encode() + b"\n")
+    assert XID in log.lines()
+    log.close()
+
+
+@pytest.mark.parametrize("what", ["missing", "directory", "fifo", "forbidden", "null"])
+def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    if what == "directory":
+        path.mkdir()
+    elif what == "fifo":
+        os.mkfifo(path)
+    elif what == "forbidden":
+        if os.geteuid() == 0:
+            pytest.skip("root may read everything")
+        path.touch(mode=0)
+    name = "/dev/null" if what == "null" else str(path)
+    facts = read_host(areas=LOG, log=name)
+    assert facts.kernel_log.why.startswith(name) and not facts.kernel_log.events and not facts.unreadable
+    watch = kernel_log.HostWatch(name)
+    watch._has_ports = False  # those of this machine
+    assert watch.is_needed is (what == "missing") and watch.take() == {}
+    if what == "missing":
+        path.write_text(XID + "\n")
+        assert len(watch.take()["events"]) == 1
+
+
+def test_this_machines_log_is_read_or_its_reason_is_known() -> None:
+    found = read_host(areas=LOG, log="").kernel_log
+    assert bool(found.source) != bool(found.why)
+
+
+# --- while a job runs ---------------------------------------------------------------------------------------
+
+
+def counter(root: Path, name: str, number: int, place: str = "counters") -> None:
+    path = root / "sys/class/infiniband/mlx5_0/ports/1" / place / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{number}\n")
+
+
+def test_errors_of_ports_are_judged_by_what_they_grow(tmp_path: Path) -> None:
+    counter(tmp_path, "symbol_error", 7)
+    counter(tmp_path, "link_downed", 200)
+    counter(tmp_path, "port_rcv_packets", 10**9)
+    counter(tmp_path, "out_of_sequence", 0, "hw_counters")
+    watch = kernel_log.HostWatch("/nowhere", root=str(tmp_path))
+    assert watch.is_needed and watch.take() == {}
+    counter(tmp_path, "port_rcv_packets", 2 * 10**9)
+    assert watch.take(at_end=True) == {}
+    counter(tmp_path, "symbol_error", 12)
+    counter(tmp_path, "link_downed", 3)  # somebody cleared it
+    counter(tmp_path, "out_of_sequence", 5, "hw_counters")
+    assert watch.take() == {}, "ports are read every ten seconds"
+    found = watch.take(at_end=True)["errors"]
+    packets = {"port_rcv_packets": 10**9}
+    assert found == {"mlx5_0/1": {"symbol_error": 5, "link_downed": 3, "out_of_sequence": 5, **packets}}
+    said = {one.id: one.seen for _port, one in counted(found)}
+    assert said == {
+        "port.errors": "mlx5_0/1 has counted symbol_error 5 since the job began",
+        "port.flaps": "mlx5_0/1 has counted link_downed 3 since the job began",
+    }
+    assert watch.take(at_end=True) == {}
+
+
+def test_agents_read_the_errors_that_the_checks_judge() -> None:
+    judged = [
+        name
+        for row in rows()["RDMA counters"].values()
+        if not row.get("second")
+        for name in row.get("counters", ())
+    ]
+    assert {*judged} == {name for names in traffic_counters.ERRORS.values() for name in names}
+
+
+class Launcher:
+    pending = 0
+
+    def __init__(self) -> None:
+        self.said: list[dict[str, Any]] = []
+
+    def say(self, **words: Any) -> None:
+        self.said.append(words)
+
+
+def test_an_agent_reports_what_its_kernel_says_from_the_start_on(tmp_path: Path) -> None:
+    path, launcher = tmp_path / "kernel.log", Launcher()
+    path.write_text(XID + "\n")
+    evidence = RankEvidence()
+    evidence.begin({"counters": True, "kernel_log": str(path)}, {}, str(tmp_path))
+    evidence.sample(launcher)  # type: ignore[arg-type]
+    assert launcher.said == []
+    with path.open("a") as file:
+        file.write(f"{FLAP}\n{FLAP}\n")
+    evidence.sample(launcher, at_end=True)  # type: ignore[arg-type]
+    (words,) = launcher.said
+    assert words["do"] == "kernel" and [one["count"] for one in words["events"]] == [2]
+    evidence.end()
+
+
+def ended(host: str = "h2", signal: int | None = None) -> JobExit:
+    first = RankEnd(rank=1, host=host, exit_code=None if signal else 1, signal=signal, seconds=1.0, at=2.0)
+    return JobExit(exit_code=first.code, whose="rank 1", reason="rank 1 failed", first_failure=first)
+
+
+def events(*lines: str, **more: Any) -> dict[str, Any]:
+    found = kernel_log.name_devices(kernel_log.events_in(lines, NOW, WALL), "/nowhere")
+    return {"events": [{**one, **more} for one in found]}
+
+
+OOM = "Out of memory: Killed process 7 (python3) total-vm:1kB"
+
+
+@pytest.mark.parametrize(
+    ("said", "how", "quotes"),
+    [
+        ({"h2": events(XID, gpu=0)}, ended(), ["h2: Xid 79"]),
+        ({"h2": events(XID, gpu=3)}, ended(), ["h2: Xid 79"]),
+        ({"h1": events(XID), "h2": events(FLAP)}, ended(), ["h2: the link", "h1: Xid 79"]),
+        ({"h1": events(OOM)}, ended(signal=9), []),
+        ({"h2": events(OOM)}, ended(signal=9), ["h2: memory ran out"]),
+        ({"h2": events(OOM)}, ended(), []),
+        ({"h1": events(USED_BADLY)}, ended(), []),
+        ({"h2": events(USED_BADLY)}, ended(), ["h2: Xid 31"]),
+        ({"h2": {"errors": {"mlx5_0/1": {"link_downed": 1}}}}, ended(), ["h2: mlx5_0/1 has counted"]),
+    ],
+)
+def test_a_failing_ranks_message_quotes_the_kernel(
+    said: dict[str, dict[str, Any]], how: JobExit, quotes: list[str]
+) -> None:
+    faults = HostFaults()
+    for host, words in said.items():
+        assert faults.take(host, words, 1.5)
+        assert faults.take(host, words, 2.5) == [], "each is told once"
+    reason = faults.quoted(how, "0").reason
+    found = [line.strip() for line in reason.splitlines()[1:] if "→" not in line]
+    assert [
+        line.replace("the kernel reports: ", "")[: len(quote)]
+        for line, quote in zip(found, quotes, strict=True)
+    ] == quotes
+    good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
+    assert faults.quoted(good, None) is good
+
+
+def test_words_of_an_agent_that_are_none_are_passed_over() -> None:
+    faults = HostFaults()
+    for words in ({}, {"events": [{}]}, {"events": [{"kind": 3, "text": "x"}]}, {"errors": {"p": {"x": 1}}}):
+        assert faults.take("h1", words, 0.0) == []
+
+
+def test_the_table_of_xids_names_actions_that_exist() -> None:
+    numbers = [number for row in table()["xids"] for number in row[0]]
+    assert {action for _, _, action in table()["xids"]} <= {*table()["actions"]}
+    assert len(numbers) == len({*numbers}) > 40
