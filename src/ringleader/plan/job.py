@@ -210,8 +210,8 @@ class Job:
         of="hosts",
     )
     container_mounts: tuple[str, ...] = many(
-        "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory; "
-        "may be given again.",
+        "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory. "
+        "Can be repeated.",
         "--container-mount",
         metavar="SRC:DST[:ro]",
         of="hosts",
