@@ -24,7 +24,7 @@ from ringleader.launch.launch_plan import Prepared, Prober, prepare
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files, open_files_needed
 from ringleader.launch.outcome import Listener, Outcome, Restart
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.plan.job import Job
+from ringleader.plan.job import Job, check
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
@@ -62,22 +62,32 @@ def launch(
     here (in the main thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal,
     before anything runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
-    if job.elastic is not None:
-        from ringleader.launch.elastic.launch_elastic import launch_elastic
+    with contextlib.ExitStack() as stack:
+        if job.sync.wanted and job.code is None:
+            from ringleader.launch.code_files import frozen  # few jobs need it
 
-        return launch_elastic(
-            job,
-            environ=environ,
-            listener=listener,
-            stdin=stdin,
-            payload=payload,
-            standby=standby,
-            record=record,
+            job = stack.enter_context(frozen(check(job), environ, listener.progress))
+            if job.code is not None:
+                listener.warning(job.code.sentence(job.workdir))
+        if job.elastic is not None:
+            from ringleader.launch.elastic.launch_elastic import launch_elastic
+
+            return launch_elastic(
+                job,
+                environ=environ,
+                listener=listener,
+                stdin=stdin,
+                payload=payload,
+                standby=standby,
+                record=record,
+            )
+        if job.profile_dir is not None:
+            _make_trace_directory(Path(job.profile_dir))
+        starts = _Starts(
+            job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record
         )
-    if job.profile_dir is not None:
-        _make_trace_directory(Path(job.profile_dir))
-    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record)
-    with signals.caught() as caught, contextlib.closing(starts):
+        caught = stack.enter_context(signals.caught())
+        stack.callback(starts.close)
         while True:
             with contextlib.closing(standby or MpirunProcess()) as mpirun:
                 outcome = starts.start(mpirun, caught)

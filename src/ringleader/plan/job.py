@@ -129,6 +129,67 @@ class Ssh:
     """Seconds for one connection."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sync:
+    """Whether and how the ranks' code is sent to the hosts."""
+
+    on: bool = flag(
+        "Send the working directory to every host first, without what .gitignore names, and run the ranks in "
+        "that copy. A second run sends nothing.",
+        "--sync",
+        of="scale",
+    )
+    source: str | None = option(
+        "Send this directory, which has the working directory in it; implies --sync.",
+        "--sync-from",
+        metavar="DIR",
+        of="scale",
+    )
+    target: str = option(
+        "Directory for the copies on every host. [default: ~/.cache/ringleader/code]",
+        "--sync-to",
+        default="",
+        metavar="DIR",
+        of="scale",
+    )
+    limit: int = option(
+        "Refuse to send more than this. [default: 500]",
+        "--sync-limit",
+        default=500,
+        metavar="MIB",
+        least=1,
+        unit="MiB",
+        of="scale",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is sent."""
+        return self.on or self.source is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Code that is sent, as it was when the job began."""
+
+    source: str
+    """The user's directory."""
+    digest: str
+    """Names the content."""
+    below: str
+    """The ranks' directory, from ``source``."""
+    files: int
+    size: int
+    """Bytes of all of them."""
+    tree: str = ""
+    """The copy on this machine; empty in a dry run, which makes none."""
+
+    def sentence(self, directory: str) -> str:
+        """Return what its user should know; ``directory``: that of the ranks here."""
+        what = f"{self.source} is sent to every host ({self.files} files, {self.size / 2**20:,.1f} MiB)"
+        return f"{what}; ranks run in {directory}, and what they write to relative paths stays there"
+
+
 def _directory(text: str) -> str:
     if not text:  # a variable of the shell may be unset
         raise WrongValueError("names no directory", "give its path")
@@ -353,6 +414,9 @@ class Job:
         of="scale cluster",
     )
     """Empty: the launcher's own."""
+    sync: Sync = group(Sync, after="workdir")
+    code: Code | None = None
+    """Given once the code has been read (``launch.code_files``)."""
     extra_mpirun_args: tuple[str, ...] = many(
         "Pass one more argument to mpirun, unchanged; may be given again.",
         "--mpirun-arg",

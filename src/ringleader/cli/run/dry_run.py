@@ -10,8 +10,9 @@ from ringleader.agents.rank_evidence import DIRECTORY
 from ringleader.launch import signals
 from ringleader.launch.launch_plan import Prepared, prepare
 from ringleader.launch.outcome import Listener
-from ringleader.plan.job import Job
-from ringleader.render.dry_run import dry_run_text
+from ringleader.plan.job import Code, Job
+from ringleader.plan.rank_placement import Plan
+from ringleader.render.dry_run import code_lines, dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment
 from ringleader.render.transport_settings import dry_run_lines
 
@@ -31,6 +32,11 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     ``listener`` is informed about the progress. Raises what a launch would raise until then: RequestError,
     ProbeError, RefusedError, StoppedError.
     """
+    if job.sync.wanted and job.code is None:
+        from ringleader.launch.code_files import frozen  # few jobs need it
+
+        with frozen(job, environ, listener.progress, dry=True) as planned:
+            return dry_run(planned, environ=environ, listener=listener)
     if job.elastic is not None:
         from ringleader.launch.elastic.job_context import world_environment
         from ringleader.launch.elastic.launch_elastic import first_world
@@ -52,7 +58,21 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         unset=sorted(name for name in ours if name not in environment),
         ranks=[_environment(prepared, rank) for rank in range(prepared.plan.size)],
         settings=dry_run_lines(prepared.settings.shown()),
+        code=[] if job.code is None else _code_lines(prepared.job, job.code, prepared.plan),
     )
+
+
+def _code_lines(job: Job, code: Code, plan: Plan) -> list[str]:
+    """Return what would be sent, and where."""
+    from ringleader.launch.code_files import files_to_send
+    from ringleader.launch.host_probe.code_sync import rsync_argv
+
+    commands = {
+        facts.host.name: rsync_argv(("ssh", "-F", "CONFIG"), code.source, facts.host, "INCOMING", "")
+        for facts in plan.hosts
+        if facts.code_by == "rsync"
+    }
+    return code_lines(code, files_to_send(code.source, job.sync.limit).sizes, plan, commands)
 
 
 def _environment(prepared: Prepared, rank: int) -> RankEnvironment:
