@@ -165,7 +165,7 @@ def newest(store: Path) -> Path | None:
 
 
 def changed(tree: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield the sent files of a tree that are not there as they were sent; contents are not read."""
+    """Yield the files of a tree that are missing or not as they were sent; contents are not read."""
     for name, size, _is_program, _digest in manifest["files"]:
         if not as_sent(tree / name, size):
             yield name

@@ -80,6 +80,14 @@ def frozen(
         os.close(held)
 
 
+def sentence(job: Job) -> str:
+    """Return what the user of a frozen job should know."""
+    code = job.code
+    assert code is not None
+    what = f"{code.source} is sent to every host ({plural(code.files, 'file')}, {byte_size(code.size)})"
+    return f"{what}; ranks run in {job.workdir}, and what they write to relative paths stays there"
+
+
 def source_of(job: Job) -> tuple[str, str]:
     """Return the directory that is sent, and where below it the ranks run. Raises RequestError."""
     workdir = os.path.abspath(job.workdir or ".")  # noqa: PTH100

@@ -64,11 +64,10 @@ def launch(
     """
     with contextlib.ExitStack() as stack:
         if job.sync.wanted and job.code is None:
-            from ringleader.launch.code_files import frozen  # few jobs need it
+            from ringleader.launch.code_files import frozen, sentence  # few jobs need it
 
             job = stack.enter_context(frozen(check(job), environ, listener.progress))
-            if job.code is not None:
-                listener.warning(job.code.sentence(job.workdir))
+            listener.warning(sentence(job))
         if job.elastic is not None:
             from ringleader.launch.elastic.launch_elastic import launch_elastic
 

@@ -184,11 +184,6 @@ class Code:
     tree: str = ""
     """The copy on this machine; empty in a dry run, which makes none."""
 
-    def sentence(self, directory: str) -> str:
-        """Return what its user should know; ``directory``: that of the ranks here."""
-        what = f"{self.source} is sent to every host ({self.files} files, {self.size / 2**20:,.1f} MiB)"
-        return f"{what}; ranks run in {directory}, and what they write to relative paths stays there"
-
 
 def _directory(text: str) -> str:
     if not text:  # a variable of the shell may be unset

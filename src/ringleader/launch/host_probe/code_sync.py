@@ -34,7 +34,7 @@ SECONDS = 60.0
 SHOWN_AFTER = 3.0
 """Seconds after which the progress names the hosts that still receive."""
 BOOT = "import sys; exec(sys.stdin.buffer.read(int(sys.argv[1])))"
-"""Python: run a program of so many bytes from standard input; what follows is the program's."""
+"""Python: run a program of N bytes from standard input; what follows is the program's."""
 Call = Callable[[Host, tuple[str, ...], "bytes | Path", float], Reply]
 """``SshQuery.reply``."""
 

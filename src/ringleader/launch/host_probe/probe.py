@@ -186,7 +186,8 @@ def _check_request(job: Job, ours: Mapping[str, Any]) -> None:
         hint = f"correct that line, or name the interpreter: python {program}"
     elif ours.get("unreadable"):
         what = f"the script {interpreted_script(job.command)} {ours['unreadable']}"
-        hint = f"paths are taken from {job.workdir}; see --workdir"
+        place = job.workdir if job.code is None else f"{job.code.source}, without what .gitignore names"
+        hint = f"paths are taken from {place}; see --workdir"
     else:
         return
     raise RequestError(what, where="COMMAND", hint=hint)

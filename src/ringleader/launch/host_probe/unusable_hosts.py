@@ -114,7 +114,7 @@ def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Words:
     if not report.workdir:
         hint = "send it with --sync, use a shared file system, or name another: --workdir"
         yield f"the working directory {job.workdir} does not exist", hint
-    elif ours.script and not report.script and not report.unreadable:
+    elif ours.script and report.script == "" and not report.unreadable:
         yield f"the script does not exist ({script_of(job)} in {report.directory or job.workdir})", _copy(job)
     elif ours.script and report.script and report.script != ours.script:
         sums = f"SHA-256 {report.script[:12]}… there, {ours.script[:12]}… here"
@@ -125,7 +125,7 @@ def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Words:
 
 
 def _copy(job: Job) -> str:
-    """Return what to do about a file that is not there."""
+    """Return what to do about a missing file."""
     if job.code is None:
         return _COPY
     return f"name it by its path from {job.code.source}; what .gitignore names there is not sent"
