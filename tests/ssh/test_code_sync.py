@@ -48,7 +48,7 @@ def send(bench, environ, project):
                 ssh=Ssh(config=bench.config, connect_timeout=5.0),
                 sync=Sync(**sync),
             )
-            job = stack.enter_context(frozen(job, environ, lambda text: None, dry=dry))
+            job = frozen(job, environ, lambda text: None, dry=dry)
             found = probe(job, environ=environ, progress=progress, ssh_base=bench.base)
             stack.callback(found.ssh.close)
             return found.facts
@@ -135,7 +135,7 @@ def test_hosts_that_cannot_keep_a_copy_are_named_together(bench, send, project):
     assert list(found) == ["host full", "host inodes", "host read", "host file"]
     assert "no space is left" in found["host full"] and "no space is left" in found["host inodes"]
     assert "cannot be written: Read-only file system" in found["host read"]
-    assert f"{bench.directory}/store/copies is not a directory" in found["host file"]
+    assert f"{bench.directory}/store/copies cannot be written: File exists" in found["host file"]
     assert left == {"full": [], "inodes": [], "read": [], "file": ["copies"]}, "nothing is half made"
 
 

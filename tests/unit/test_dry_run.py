@@ -90,8 +90,8 @@ def test_golden_code_that_is_sent(make_facts: Make, make_mpi: MakeMpi, golden: G
     code = Code(source="/home/me/a b", digest="0123456789abcdef", below="jobs", files=23, size=2_000_023)
     sizes = {"jobs/train.py": 2_000_001} | {f"file{number:02}": 1 for number in range(22)}
     incoming = "/home/me/.cache/ringleader/code/incoming-x"
-    commands = {"node1": rsync_argv(("ssh", "-F", "CONFIG"), code.source, facts[0].host, incoming, copy)}
-    golden("dry_run.sync", "\n".join([*code_lines(code, sizes, place(job, facts), commands), ""]))
+    rsync = rsync_argv(("ssh", "-F", "CONFIG"), code.source, "node1", incoming, copy)
+    golden("dry_run.sync", "\n".join([*code_lines(code, sizes, place(job, facts), rsync), ""]))
 
 
 def test_golden_this_machine(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:

@@ -1,19 +1,18 @@
 """The copies of users' code on one machine: found, received, verified, swept. Standard library, Python 3.8.
 
     ~/.cache/ringleader/code/<digest>/tree/            a copy, complete and as it was sent
-                             <digest>/manifest.json    what was sent; changed last when the copy was last used
+                             <digest>/manifest.json    what was sent; its time is that of the last use
                              <digest>.2/               where somebody has changed files of the first one
                              incoming-<random>/        being filled, never used; removed by whoever fills it
 
-``launch/code_files`` chooses the files and makes the launcher's own copy; ``launch/host_probe/code_sync``
-runs this file on the other hosts. Every file of a copy has the time STAMP, so that a changed one shows.
+``launch/code_files`` chooses the files; ``launch/host_probe/code_sync`` runs this file on the other hosts.
+Every file of a copy has the time STAMP, so that a changed one shows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -26,8 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
     from collections.abc import Iterator
 
-    Answer = dict[str, Any]
-    Manifest = dict[str, Any]
+    Document = dict[str, Any]
 
 STAMP = 946684800
 """2000-01-01, the modification time of every file of a copy."""
@@ -37,7 +35,6 @@ LEAST_AGE = 600.0
 """Seconds for which a copy stays after its last use in any case: its ranks may be about to start."""
 STALE = 86400.0
 """Seconds after which a directory that is still being filled was given up."""
-BLOCK = 1 << 20
 TREE, MANIFEST, INCOMING = "tree", "manifest.json", "incoming-"
 
 
@@ -45,59 +42,48 @@ class StoreError(Exception):
     """Why code cannot be kept here."""
 
 
-def answer(order: Answer, environ: Any, data: BinaryIO | None = None) -> Answer:
+def answer(order: Document, environ: Any, data: BinaryIO | None = None) -> Document:
     """Do what the launcher asks for: ``tree`` is the copy's path; ``wrong`` why there is none.
 
     Keys of ``order``: ``target`` (the store; empty: the usual one), ``digest``, ``bytes`` and ``do``:
-    ``find`` (without any change), ``begin`` (find, or name a directory for rsync), ``receive`` (a tar archive
-    from ``data``) or ``finish`` (verify what rsync has put into ``incoming``), the last two with the
-    ``manifest``.
+    ``find`` (without any change), ``begin`` (find, or make room and name a directory for rsync), ``receive``
+    (a tar archive from ``data``) or ``finish`` (verify what rsync has put into ``incoming``), the last two
+    with the ``manifest``.
     """
-    store = store_of(order["target"], environ)
-    known: Answer = {"store": str(store), "rsync": shutil.which("rsync") is not None}
+    cache = environ.get("XDG_CACHE_HOME", "")
+    usual = f"{cache if cache.startswith('/') else '~/.cache'}/ringleader/code"
+    store = Path(order["target"] or usual).expanduser()
+    known: Document = {"rsync": shutil.which("rsync") is not None}
     try:
         if order["do"] in ("find", "begin"):
-            found = find(store, order["digest"])
-            if found is not None or order["do"] == "find":
-                return {
-                    **known,
-                    "tree": str(found or store / order["digest"] / TREE),
-                    "found": found is not None,
-                }
+            tree = find(store, order["digest"])
+            if tree is not None or order["do"] == "find":
+                there = tree or store / order["digest"] / TREE
+                return {**known, "tree": str(there), "found": tree is not None}
             begin(store, order["bytes"])
-            if not (order["rsync"] and known["rsync"]):
-                return known
-            return {**known, "incoming": str(incoming(store)), "base": str(newest(store) or "")}
-        place = incoming(store) if order["do"] == "receive" else Path(order["incoming"])
-        with removed_unless_renamed(place):
-            if order["do"] == "receive" and data is not None:
+            if order["rsync"] and known["rsync"]:
+                base = next((place / TREE for place in copies(store)), "")
+                known.update(incoming=str(incoming(store)), base=str(base))
+            return known
+        receives = data is not None and order["do"] == "receive"
+        place = incoming(store) if receives else Path(order["incoming"])
+        try:
+            if data is not None and receives:
                 unpack(data, place / TREE)
             return {**known, "tree": str(finish(store, place, order["manifest"])), "found": False}
+        finally:
+            shutil.rmtree(place, ignore_errors=True)  # what is complete has another name by now
     except StoreError as error:
         return {**known, "wrong": str(error)}
     except OSError as error:
-        where = error.filename or str(store)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return {
-            **known,
-            "wrong": f"{where} cannot be written: {'no space is left' if full else error.strerror}",
-        }
-
-
-def store_of(target: str, environ: Any) -> Path:
-    """Return the directory of all copies of this user here."""
-    cache = environ.get("XDG_CACHE_HOME", "")
-    usual = os.path.join(cache if os.path.isabs(cache) else "~/.cache", "ringleader/code")  # noqa: PTH117, PTH118
-    return Path(target or usual).expanduser()
+        why = "no space is left" if full else error.strerror
+        return {**known, "wrong": f"{error.filename or store} cannot be written: {why}"}
 
 
 def begin(store: Path, size: int) -> None:
     """Make the store where it is missing, and sweep it. Raises StoreError, OSError where it has no room."""
-    for place in (*reversed(store.parents), store):
-        if not place.is_dir():
-            if os.path.lexists(place):
-                raise StoreError(f"{place} is not a directory")
-            place.mkdir(mode=0o700, exist_ok=True)
+    store.mkdir(mode=0o700, parents=True, exist_ok=True)
     if store.stat().st_uid != os.geteuid():
         raise StoreError(f"{store} belongs to somebody else")
     sweep(store)
@@ -113,68 +99,39 @@ def incoming(store: Path) -> Path:
     return place
 
 
-@contextlib.contextmanager
-def removed_unless_renamed(place: Path) -> Iterator[None]:
-    """Leave nothing half made behind."""
-    try:
-        yield
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def copies(store: Path, digest: str = "") -> list[Path]:
+def copies(store: Path, digest: str = "*") -> list[Path]:
     """Return the copies that there are, of one content or of all, the last used one first."""
     found = []
-    for place in store.glob(f"{digest}*"):
-        if not place.name.startswith(INCOMING) and (not digest or place.name.partition(".")[0] == digest):
-            with contextlib.suppress(OSError):
+    for place in (*store.glob(digest), *store.glob(f"{digest}.*")):
+        with contextlib.suppress(OSError):
+            if not place.name.startswith(INCOMING):
                 found.append(((place / MANIFEST).stat().st_mtime, place))
-    return [place for _, place in sorted(found, reverse=True)]
-
-
-@contextlib.contextmanager
-def locked(place: Path, how: int) -> Iterator[bool]:
-    """Hold the lock of a copy, which keeps it from being swept; False: somebody holds it otherwise."""
-    held = os.open(place, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(held, how | fcntl.LOCK_NB)
-        except OSError as error:  # some file systems have no locks
-            yield error.errno != errno.EWOULDBLOCK
-        else:
-            yield True
-    finally:
-        os.close(held)
+    return [place for _, place in sorted(set(found), reverse=True)]
 
 
 def find(store: Path, digest: str) -> Path | None:
     """Return the tree of a copy whose files are as they were sent, and note its use."""
     for place in copies(store, digest):
-        with contextlib.suppress(OSError, ValueError, KeyError), locked(place, fcntl.LOCK_SH) as ours:
+        with contextlib.suppress(OSError, ValueError):
             manifest = json.loads((place / MANIFEST).read_text("utf-8"))
-            if ours and not any(True for _ in changed(place / TREE, manifest)):
+            if next(changed(place / TREE, manifest), None) is None:
                 with contextlib.suppress(OSError):  # a file system that cannot be written any more
                     os.utime(place / MANIFEST)
                 return place / TREE
     return None
 
 
-def newest(store: Path) -> Path | None:
-    """Return the tree of the copy that was used last, of which most files may be alike."""
-    return next((place / TREE for place in copies(store)), None)
-
-
-def changed(tree: Path, manifest: Manifest) -> Iterator[str]:
+def changed(tree: Path, manifest: Document) -> Iterator[str]:
     """Yield the files of a tree that are missing or not as they were sent; contents are not read."""
     for name, size, _is_program, _digest in manifest["files"]:
-        if not as_sent(tree / name, size):
+        if not is_as_sent(tree / name, size):
             yield name
     for name, target in manifest["links"]:
-        if not os.path.islink(tree / name) or os.readlink(tree / name) != target:  # noqa: PTH114, PTH115
+        if not (tree / name).is_symlink() or os.readlink(tree / name) != target:  # noqa: PTH115
             yield name
 
 
-def as_sent(path: Path, size: int) -> bool:
+def is_as_sent(path: Path, size: int) -> bool:
     """Say whether a file has the size and time with which a copy began."""
     try:
         status = os.lstat(path)
@@ -199,22 +156,21 @@ def checksum(path: Path) -> str:
     """SHA-256 of a file in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        for block in iter(lambda: file.read(BLOCK), b""):
+        for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
 
 
-def finish(store: Path, place: Path, manifest: Manifest) -> Path:
+def finish(store: Path, place: Path, manifest: Document) -> Path:
     """Verify what has come, and make it a copy; return its tree. Raises StoreError for a wrong file."""
     tree = place / TREE
     for name, _size, is_program, digest in manifest["files"]:
         path = tree / name
-        if path.is_symlink() or not path.is_file() or checksum(path) != digest:
-            raise StoreError(f"{name} did not arrive as it was sent; it may have changed meanwhile")
-        path.chmod(0o755 if is_program else 0o644)
-        os.utime(path, (STAMP, STAMP))
+        if not path.is_symlink() and path.is_file() and checksum(path) == digest:
+            path.chmod(0o755 if is_program else 0o644)
+            os.utime(path, (STAMP, STAMP))
     if wrong := next(changed(tree, manifest), None):
-        raise StoreError(f"{wrong} did not arrive as it was sent; it may have changed meanwhile")
+        raise StoreError(f"{wrong} did not arrive as it was read; it may have changed meanwhile")
     (place / MANIFEST).write_text(json.dumps(manifest), "utf-8")
     for number in range(1, 100):
         name = manifest["digest"] if number == 1 else f"{manifest['digest']}.{number}"
@@ -223,8 +179,7 @@ def finish(store: Path, place: Path, manifest: Manifest) -> Path:
         except OSError as error:  # a copy that somebody has changed, or one that another job has just made
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
-            found = find(store, manifest["digest"])
-            if found is not None:
+            if found := find(store, manifest["digest"]):
                 return found
         else:
             return store / name / TREE
@@ -232,44 +187,37 @@ def finish(store: Path, place: Path, manifest: Manifest) -> Path:
 
 
 def sweep(store: Path) -> None:
-    """Remove copies beyond the KEPT last used ones, and what was given up half way.
-
-    What ranks have written into a copy stays: only files that were sent are removed, and only as sent.
-    """
-    now, busy = time.time(), ""
+    """Remove copies beyond the KEPT last used ones that nobody runs in, and what was given up half way."""
+    now = time.time()
     for place in store.glob(f"{INCOMING}*"):
         with contextlib.suppress(OSError):
             if now - place.stat().st_mtime > STALE:
                 shutil.rmtree(place, ignore_errors=True)
-    for place in copies(store)[KEPT:]:
-        with contextlib.suppress(OSError, ValueError, KeyError), locked(place, fcntl.LOCK_EX) as ours:
-            busy = busy or "\n".join((*directories_in_use(), ""))
-            if ours and now - (place / MANIFEST).stat().st_mtime > LEAST_AGE and f"{place}/" not in busy:
+    old = copies(store)[KEPT:]
+    in_use = set()
+    for process in Path("/proc").glob("[0-9]*") if old else ():
+        with contextlib.suppress(OSError):
+            directory = Path(os.readlink(process / "cwd"))  # noqa: PTH115
+            in_use |= {directory, *directory.parents}
+    for place in old:
+        with contextlib.suppress(OSError, ValueError):
+            if now - (place / MANIFEST).stat().st_mtime > LEAST_AGE and place not in in_use:
                 remove(place)
 
 
-def directories_in_use() -> Iterator[str]:
-    """Yield the working directories of this user's processes."""
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            yield os.readlink(process / "cwd")  # noqa: PTH115
-
-
 def remove(place: Path) -> None:
-    """Remove what was sent of a copy, and the directories that are empty then."""
-    tree = place / TREE
+    """Remove a copy; what ranks have written there stays: only files that are as they were sent go."""
     manifest = json.loads((place / MANIFEST).read_text("utf-8"))
-    for name, size, _is_program, _digest in manifest["files"]:
-        if as_sent(tree / name, size):
-            (tree / name).unlink()
-    for name, _target in manifest["links"]:
-        if (tree / name).is_symlink():
-            (tree / name).unlink()
-    for directory, _, _ in os.walk(tree, topdown=False):
+    for name, size, _is_program, _digest in (
+        *manifest["files"],
+        *((*link, 0, "") for link in manifest["links"]),
+    ):
+        path = place / TREE / name
+        if path.is_symlink() or is_as_sent(path, size):
+            path.unlink()
+    (place / MANIFEST).unlink()
+    for directory, _, _ in os.walk(place, topdown=False):
         if directory.endswith("/__pycache__"):
             shutil.rmtree(directory, ignore_errors=True)
         with contextlib.suppress(OSError):
             Path(directory).rmdir()
-    (place / MANIFEST).unlink()
-    with contextlib.suppress(OSError):
-        place.rmdir()

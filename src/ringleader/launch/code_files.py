@@ -6,78 +6,54 @@ began with. ``agents/code_store`` keeps copies; ``host_probe/code_sync`` sends t
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from ringleader.agents import code_store
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.fabric.byte_size import MIB, byte_size
 from ringleader.number_format import plural
 from ringleader.plan.job import Code, Job
-from ringleader.value_class import dataclass
 
 NEVER_SENT = frozenset((".git", ".hg", ".svn", "__pycache__"))
 MOST_FILES = 100_000
-"""Files that are looked at; a directory with more was not meant."""
+"""A directory with more was not meant."""
 MOST_FAULTS = 10
 """Files that are named."""
 GIT_SECONDS = 60.0
-_IGNORE = "add it to .gitignore, or remove it"
-Manifest = Mapping[str, Any]
+MORE_ROOM = "make room there, or name another directory: --sync-to"
+Manifest = dict[str, Any]
 """``files``: path, bytes, whether it is a program, SHA-256; ``links``: path, target; ``digest`` of both."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeFiles:
-    """What is in a directory and not ignored."""
-
-    sizes: Mapping[str, int]
-    """Path from the directory → bytes; in order."""
-    programs: frozenset[str]
-    """Those that may be executed."""
-    links: Mapping[str, str]
-    """Path → target of each symbolic link."""
-
-
-@contextlib.contextmanager
 def frozen(
     job: Job, environ: Mapping[str, str], progress: Callable[[str], None], *, dry: bool = False
-) -> Iterator[Job]:
-    """Yield the job with its code as it is now, in a copy that stays while this lasts.
+) -> Job:
+    """Return the job with its code as it is now, its working directory in the copy; ``dry``: none is made.
 
-    A job without ``--sync``, or whose code is a copy already, stays as it is. ``dry``: no copy is made.
     Raises RequestError for files that cannot be sent, RefusedError where there is no room for a copy.
     """
-    if not job.sync.wanted or job.code is not None:
-        yield job
-        return
     source, below = source_of(job)
     progress(f"reading the files of {source}")
-    manifest = manifest_of(source, files_to_send(source, job.sync.limit))
+    manifest = manifest_of(source, contents(source, job.sync.limit))
     sizes = [size for _, size, _, _ in manifest["files"]]
     code = Code(source=source, digest=manifest["digest"], below=below, files=len(sizes), size=sum(sizes))
-    if dry:
-        yield replace(job, code=code)
-        return
-    tree = copied(source, manifest, job.sync.target, environ)
-    held = os.open(tree.parent, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        yield replace(job, code=replace(code, tree=str(tree)), workdir=os.path.normpath(tree / below))
-    finally:
-        os.close(held)
+    if not dry:
+        tree = copied(code, manifest, job.sync.target, environ)
+        job = replace(job, workdir=os.path.normpath(f"{tree}/{below}"))
+        code = replace(code, tree=tree)
+    return replace(job, code=code)
 
 
 def sentence(job: Job) -> str:
@@ -96,35 +72,24 @@ def source_of(job: Job) -> tuple[str, str]:
         raise RequestError(f"there is no directory {source}", where="--sync-from")
     below = os.path.relpath(workdir, source)
     if below.partition("/")[0] == "..":
-        what = f"the working directory {workdir} is not in {source}, which is sent"
-        raise RequestError(
-            what, where="--sync-from", hint="name a directory that has it: --sync-from, --workdir"
-        )
+        what, hint = f"the working directory {workdir} is not in {source}", "name a directory that has it"
+        raise RequestError(what, where="--sync-from", hint=hint)
     return source, below
 
 
 # --- which files ------------------------------------------------------------------------------------------
 
 
-def files_to_send(source: str, limit: int) -> CodeFiles:
-    """Return the files of a directory. ``limit``: MiB. Raises RequestError with everything that is wrong."""
-    sizes: dict[str, int] = {}
-    links: dict[str, str] = {}
-    programs, faults = set(), []
+def contents(source: str, limit: int) -> Manifest:
+    """Return ``files`` (without checksums) and ``links`` of a directory. ``limit``: MiB.
+
+    Raises RequestError with everything that is wrong.
+    """
+    found: Manifest = {"files": [], "links": []}
+    faults = []
     for name in listed(source):
-        path = f"{source}/{name}"
         try:
-            status = os.lstat(path)
-            if stat.S_ISREG(status.st_mode):
-                sizes[name] = status.st_size
-                if status.st_mode & 0o111:
-                    programs.add(name)
-                wrong = "" if os.access(path, os.R_OK) else "cannot be read (permission denied)"
-            elif stat.S_ISLNK(status.st_mode):
-                links[name] = os.readlink(path)  # noqa: PTH115
-                wrong = wrong_link(name, links[name])
-            else:
-                wrong = f"is {_kind(status.st_mode)}, not a file"
+            wrong = _add(found, source, name)
         except FileNotFoundError:
             continue  # git knows it, and it was deleted
         except OSError as error:
@@ -132,17 +97,33 @@ def files_to_send(source: str, limit: int) -> CodeFiles:
         if any(ord(letter) < 32 or ord(letter) == 127 for letter in name):
             wrong = "has a control character in its name"
         if wrong:
-            faults.append(Fault(where=f"--sync {path!r}", what=wrong, hint=_IGNORE))
+            where, hint = f"--sync {f'{source}/{name}'!r}", "add it to .gitignore, or remove it"
+            faults.append(Fault(where=where, what=wrong, hint=hint))
     if len(faults) > MOST_FAULTS:
-        more = Fault(where="--sync", what=f"{len(faults) - MOST_FAULTS} more files cannot be sent")
-        faults = [*faults[:MOST_FAULTS], more]
-    if not faults and (too_much := beyond(sizes, limit, source)):
-        faults.append(too_much)
-    if not sizes and not faults:
-        what = f"there is no file to send in {source}, or all are ignored"
-        faults.append(Fault(where="--sync", what=what, hint=f"see: git -C {source} status --ignored"))
+        more = f"{len(faults) - MOST_FAULTS} more files cannot be sent"
+        faults = [*faults[:MOST_FAULTS], Fault(where="--sync", what=more)]
     refuse(faults)
-    return CodeFiles(sizes=sizes, programs=frozenset(programs), links=links)
+    refuse(faults_of_sizes(source, {name: size for name, size, _ in found["files"]}, limit))
+    return found
+
+
+def _add(found: Manifest, source: str, name: str) -> str:
+    """Add a file to those that were found, or return what is wrong with it. Raises OSError."""
+    path = f"{source}/{name}"
+    status = os.lstat(path)
+    if stat.S_ISREG(status.st_mode):
+        found["files"].append((name, status.st_size, bool(status.st_mode & 0o111)))
+        return "" if os.access(path, os.R_OK) else "cannot be read (permission denied)"
+    if stat.S_ISLNK(status.st_mode):
+        target = os.readlink(path)  # noqa: PTH115
+        found["links"].append((name, target))
+        there = os.path.normpath(PurePosixPath(name).parent / target)
+        leaves = target.startswith("/") or there.partition("/")[0] == ".."
+        return f"is a link to {target}, which is not sent with it" if leaves else ""
+    kind = (
+        "socket" if stat.S_ISSOCK(status.st_mode) else "FIFO" if stat.S_ISFIFO(status.st_mode) else "device"
+    )
+    return f"is a {kind}, not a file"
 
 
 def listed(source: str) -> list[str]:
@@ -150,35 +131,34 @@ def listed(source: str) -> list[str]:
     found = _listed_by_git(source)
     if found is None:
         found = list(_walked(source))
-        if ignores := [name for name in found if PurePosixPath(name).name == ".gitignore"]:
+        if any(PurePosixPath(name).name == ".gitignore" for name in found):
             if shutil.which("git") is None:
-                what = f"{ignores[0]} can be read by git alone, which is not installed here"
-                raise RequestError(what, where="--sync", hint="install git")
+                what = f"{source} has a .gitignore, and git is not installed here"
+                raise RequestError(what, where="--sync", hint="install git, whose rules these are")
             with tempfile.TemporaryDirectory() as empty:  # git's rules, without a repository of the user's
                 _git("init", "--quiet", "--bare", empty)
                 found = _listed_by_git(source, f"--git-dir={empty}", f"--work-tree={source}") or []
     names: list[str] = []
-    for name in dict.fromkeys(found):
-        if name.endswith("/") or (Path(source, name).is_dir() and not Path(source, name).is_symlink()):
-            names += (f"{name.rstrip('/')}/{below}" for below in listed(f"{source}/{name.rstrip('/')}"))
+    for name in dict.fromkeys(one.rstrip("/") for one in found):
+        path = Path(source, name)
+        if path.is_dir() and not path.is_symlink():  # another repository in this one
+            names += (f"{name}/{below}" for below in listed(str(path)))
         elif NEVER_SENT.isdisjoint(name.split("/")):
             names.append(name)
     return sorted(names)
 
 
 def _listed_by_git(source: str, *options: str) -> list[str] | None:
-    """Return what git lists; a name that ends in a slash is another repository. ``None``: it is in none."""
+    """Return what git lists; ``None``: the directory is in no repository, or there is no git."""
     words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     try:
         done = _git("-C", source, *options, *words)
     except FileNotFoundError:
         return None
-    if done.returncode == 0:
-        return [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
     said = done.stderr.decode(errors="replace").strip()
-    if "not a git repository" in said:
-        return None
-    raise RequestError(f"git cannot list the files of {source}: {said}", where="--sync")
+    if done.returncode and "not a git repository" not in said:
+        raise RequestError(f"git cannot list the files of {source}: {said}", where="--sync")
+    return None if done.returncode else [os.fsdecode(name) for name in done.stdout.split(b"\0") if name]
 
 
 def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
@@ -187,7 +167,9 @@ def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(("git", *words), env=environ, capture_output=True, timeout=GIT_SECONDS)
     except subprocess.TimeoutExpired:
-        raise RequestError(f"git {words[-1]} took more than {GIT_SECONDS:g} s", where="--sync") from None
+        raise RequestError(
+            f"git took more than {GIT_SECONDS:g} s to list the files", where="--sync"
+        ) from None
 
 
 def _walked(source: str) -> Iterator[str]:
@@ -202,108 +184,77 @@ def _walked(source: str) -> Iterator[str]:
             return
 
 
-def wrong_link(name: str, target: str) -> str:
-    """Return what is wrong with a symbolic link; empty: it leads to a place in the directory. Pure."""
-    there = os.path.normpath(PurePosixPath(name).parent / target)
-    if target.startswith("/") or there.partition("/")[0] == "..":
-        return f"is a link to {target}, which is not sent with it"
-    return ""
-
-
-def _kind(mode: int) -> str:
-    return "a socket" if stat.S_ISSOCK(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device"
-
-
-def beyond(sizes: Mapping[str, int], limit: int, source: str) -> Fault | None:
-    """Return the fault of more files than ``limit`` MiB, with the directories that have most. Pure."""
-    total = sum(sizes.values())
+def faults_of_sizes(source: str, sizes: Mapping[str, int], limit: int) -> Iterator[Fault]:
+    """Yield what is wrong with the files as a whole: none, or too many; with where most of them are. Pure."""
+    total, parts = sum(sizes.values()), Counter[str]()
+    if not sizes:
+        what, hint = f"{source} has no file to send", f"see what is ignored: git -C {source} status --ignored"
+        yield Fault(where="--sync", what=what, hint=hint)
     if total <= limit * MIB and len(sizes) <= MOST_FILES:
-        return None
-    what = f"{source} has {plural(len(sizes), 'file')} of {byte_size(total)}, more than {limit} MiB"
-    if total <= limit * MIB:
-        what = f"{source} has {len(sizes):,} files, more than {MOST_FILES:,}"
-    largest = "; ".join(f"{name} {byte_size(size)}" for name, size in largest_parts(sizes))
-    more = -(-total // MIB)
-    hint = f"list what is not code in .gitignore, or allow more: --sync-limit {more}"
-    return Fault(where="--sync", what=f"{what}. Largest: {largest}", hint=hint)
-
-
-def largest_parts(sizes: Mapping[str, int], most: int = 3) -> list[tuple[str, int]]:
-    """Return the largest directories and files at the top, with their sizes; a directory of which one part
-    makes nine tenths stands for that part. Pure."""
-    parts: dict[str, int] = {}
-    heaviest: dict[str, int] = {}
+        return
     for name, size in sizes.items():
-        words = name.split("/")
-        for depth in range(1, len(words) + 1):
-            part = "/".join(words[:depth]) + ("/" if depth < len(words) else "")
-            parts[part] = parts.get(part, 0) + size
-            above = "/".join(words[: depth - 1]) + "/"
-            heaviest[above] = max(heaviest.get(above, 0), parts[part])
-    found: list[tuple[str, int]] = []
-    for part, size in sorted(parts.items(), key=lambda item: (-item[1], item[0])):
-        if 10 * heaviest.get(part, 0) < 9 * size and not any(part.startswith(one) for one, _ in found):
-            found.append((part, size))
-    return found[:most]
+        parts["/".join(name.split("/")[:2])] += size
+    largest = "; ".join(f"{part} {byte_size(size)}" for part, size in parts.most_common(3))
+    what = (
+        f"{source} has {plural(len(sizes), 'file')} of {byte_size(total)}; at most {MOST_FILES:,} files and "
+    )
+    what += f"{limit} MiB are sent. Largest: {largest}"
+    hint = f"list what is not code in .gitignore, or allow more: --sync-limit {-(-total // MIB)}"
+    yield Fault(where="--sync", what=what, hint=hint)
 
 
 # --- the copy here ----------------------------------------------------------------------------------------
 
 
-def manifest_of(source: str, files: CodeFiles) -> Manifest:
+def manifest_of(source: str, found: Manifest) -> Manifest:
     """Read all files; return what a copy of them is checked by. Raises RequestError."""
     faults, rows = [], []
-    for name in files.sizes:
+    for name, _, is_program in found["files"]:
         try:
             before = os.lstat(f"{source}/{name}")
             digest = code_store.checksum(Path(source, name))
             after = os.lstat(f"{source}/{name}")
+            is_same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+            wrong = "" if is_same else "changed while it was read"
+            rows.append((name, after.st_size, is_program, digest))
         except OSError as error:
-            faults.append(_unread(source, name, f"cannot be read ({error.strerror})"))
-            continue
-        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-            faults.append(_unread(source, name, "changed while it was read"))
-        rows.append((name, after.st_size, name in files.programs, digest))
+            wrong = f"cannot be read ({error.strerror})"
+        if wrong:
+            where, hint = f"--sync {f'{source}/{name}'!r}", "start again when it is complete"
+            faults.append(Fault(where=where, what=wrong, hint=hint))
     refuse(faults)
-    links = sorted(files.links.items())
-    digest = hashlib.sha256(json.dumps([rows, links]).encode()).hexdigest()[:16]
-    return {"digest": digest, "files": rows, "links": links}
+    digest = hashlib.sha256(json.dumps([rows, found["links"]]).encode()).hexdigest()[:16]
+    return {"digest": digest, "files": rows, "links": found["links"]}
 
 
-def _unread(source: str, name: str, what: str) -> Fault:
-    hint = "start again when it is complete"
-    return Fault(where=f"--sync {f'{source}/{name}'!r}", what=what, hint=hint)
-
-
-def copied(source: str, manifest: Manifest, target: str, environ: Mapping[str, str]) -> Path:
+def copied(code: Code, manifest: Manifest, target: str, environ: Mapping[str, str]) -> str:
     """Return the tree of a copy on this machine, made where there is none. Raises RefusedError."""
-    size = sum(size for _, size, _, _ in manifest["files"])
-    order = {"do": "begin", "target": target, "digest": manifest["digest"], "bytes": size, "rsync": False}
-    known = code_store.answer(order, environ)
-    if "wrong" not in known and "tree" not in known:
-        store = Path(known["store"])
+    order = {"target": target, "digest": code.digest, "bytes": code.size, "rsync": False}
+    known = code_store.answer({**order, "do": "begin"}, environ)
+    if not {"tree", "wrong"} & known.keys():
         try:
-            place = code_store.incoming(store)
-            with code_store.removed_unless_renamed(place):
-                _copy(source, place / code_store.TREE, manifest)
-                known = {"tree": code_store.finish(store, place, dict(manifest))}
-        except code_store.StoreError as error:
-            known = {"wrong": str(error)}
+            with packed(code.source, manifest) as archive:
+                archive.seek(0)
+                known = code_store.answer({**order, "do": "receive", "manifest": manifest}, environ, archive)
         except OSError as error:
-            known = {"wrong": f"{error.filename or store} cannot be written: {error.strerror}"}
+            known = {"wrong": f"{error.filename or tempfile.gettempdir()}: {error.strerror or error}"}
     if "wrong" in known:
         raise RefusedError(known["wrong"], where="--sync on this machine", hint=MORE_ROOM)
-    return Path(known["tree"])
+    return str(known["tree"])
 
 
-MORE_ROOM = "make room there, or name another directory: --sync-to"
+def packed(directory: str, manifest: Manifest, before: bytes = b"") -> IO[bytes]:
+    """Return a temporary file with ``before`` and a tar archive of the files."""
 
+    def nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+        member.uid = member.gid = 0
+        member.uname = member.gname = ""
+        return member
 
-def _copy(source: str, tree: Path, manifest: Manifest) -> None:
-    names: Iterable[Sequence[Any]] = (*manifest["files"], *manifest["links"])
-    for directory in {PurePosixPath(row[0]).parent for row in names}:
-        Path(tree, directory).mkdir(parents=True, exist_ok=True)
-    for name, *_ in manifest["files"]:
-        shutil.copyfile(f"{source}/{name}", tree / name)
-    for name, target in manifest["links"]:
-        Path(tree, name).symlink_to(target)
+    made = tempfile.NamedTemporaryFile(prefix="rl-code-")  # noqa: SIM115 - the caller's
+    made.write(before)
+    with tarfile.open(fileobj=made, mode="w:gz", compresslevel=1) as archive:
+        for name, *_ in (*manifest["files"], *manifest["links"]):
+            archive.add(f"{directory}/{name}", name, recursive=False, filter=nobodys)
+    made.flush()
+    return made

@@ -67,10 +67,8 @@ MOST_SHOWN = 20
 """Files that are shown, the largest ones."""
 
 
-def code_lines(
-    code: Code, sizes: Mapping[str, int], plan: Plan, commands: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Return what is sent and where. ``sizes``: bytes by path; ``commands``: host → its rsync."""
+def code_lines(code: Code, sizes: Mapping[str, int], plan: Plan, rsync: Sequence[str]) -> list[str]:
+    """Return what is sent and where. ``sizes``: bytes by path; ``rsync``: what sends it."""
     lines = [
         f"{_count(code.files, 'file')}, {byte_size(code.size)}, from {code.source}; digest {code.digest}"
     ]
@@ -81,8 +79,8 @@ def code_lines(
         how = f"by {host.code_by}" if host.code_by else "is there already"
         place = f"{host.directory} {how}" if host.directory else "a copy on this machine"
         lines.append(f"{host.host.name}: {place}")
-        lines += [f"  {shlex.join(commands[host.host.name])}"] if host.host.name in commands else []
-    return lines
+    by_rsync = any(host.code_by == "rsync" for host in plan.hosts)
+    return [*lines, shlex.join(rsync)] if by_rsync else lines
 
 
 def _change_directory(job: Job) -> str:

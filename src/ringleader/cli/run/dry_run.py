@@ -35,8 +35,7 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     if job.sync.wanted and job.code is None:
         from ringleader.launch.code_files import frozen  # few jobs need it
 
-        with frozen(job, environ, listener.progress, dry=True) as planned:
-            return dry_run(planned, environ=environ, listener=listener)
+        job = frozen(job, environ, listener.progress, dry=True)
     if job.elastic is not None:
         from ringleader.launch.elastic.job_context import world_environment
         from ringleader.launch.elastic.launch_elastic import first_world
@@ -64,15 +63,12 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
 
 def _code_lines(job: Job, code: Code, plan: Plan) -> list[str]:
     """Return what would be sent, and where."""
-    from ringleader.launch.code_files import files_to_send
+    from ringleader.launch.code_files import contents
     from ringleader.launch.host_probe.code_sync import rsync_argv
 
-    commands = {
-        facts.host.name: rsync_argv(("ssh", "-F", "CONFIG"), code.source, facts.host, "INCOMING", "")
-        for facts in plan.hosts
-        if facts.code_by == "rsync"
-    }
-    return code_lines(code, files_to_send(code.source, job.sync.limit).sizes, plan, commands)
+    sizes = {name: size for name, size, _ in contents(code.source, job.sync.limit)["files"]}
+    rsync = rsync_argv(("ssh", "-F", "CONFIG"), code.source, "HOST", "INCOMING", "LAST")
+    return code_lines(code, sizes, plan, rsync)
 
 
 def _environment(prepared: Prepared, rank: int) -> RankEnvironment:

@@ -113,17 +113,12 @@ def command(options: ScaleOptions) -> int:
         from ringleader.report.page import check_installed
 
         check_installed()
-    with contextlib.ExitStack() as stack:
-        if asked.job.sync.wanted and session.cluster is None:
-            from ringleader.launch.code_files import frozen  # few jobs need it
+    if asked.job.sync.wanted and session.cluster is None:
+        from ringleader.launch.code_files import frozen  # few jobs need it
 
-            job = stack.enter_context(frozen(asked.job, os.environ, line.show, dry=options.dry_run))
-            session = replace(session, asked=replace(asked, job=job))
-        return _run(with_threads(session, line), options, line)
-
-
-def _run(session: Session, options: ScaleOptions, line: ProgressLine) -> int:
-    asked, job = session.asked, session.asked.job
+        job = frozen(asked.job, os.environ, line.show, dry=options.dry_run)
+        session = replace(session, asked=replace(asked, job=job))
+    session = with_threads(session, line)
     if options.dry_run:
         line.clear()
         _print_plan(session)

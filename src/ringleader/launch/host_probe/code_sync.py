@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tarfile
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +19,7 @@ from typing import IO, Any
 from ringleader.agents import code_store
 from ringleader.errors import Fault
 from ringleader.fabric.byte_size import byte_size
-from ringleader.launch.code_files import MORE_ROOM
+from ringleader.launch.code_files import MORE_ROOM, packed
 from ringleader.launch.host_probe.remote_hosts import program, read_answer
 from ringleader.launch.ssh.connections import Reply, SshConnections
 from ringleader.plan.job import Code, Host, Job
@@ -102,7 +100,7 @@ class CodeSender:
         try:
             if way == "rsync":
                 ssh, tree = self._ssh.agent_argv(), self._code.tree
-                argv = rsync_argv(ssh, tree, host, known["incoming"], known["base"])
+                argv = rsync_argv(ssh, tree, mpi_name(host.name), known["incoming"], known["base"])
                 rows = (*self._manifest["files"], *self._manifest["links"])
                 names = "\0".join(row[0] for row in rows).encode("utf-8", "surrogateescape")
                 self._ssh.run_here(argv, stdin=names, deadline=self._seconds)
@@ -116,16 +114,10 @@ class CodeSender:
                 del self._began[host.name]
 
     def _packed(self) -> Path:
-        """Return a file: the program that receives, and the archive of all files; made once."""
+        """Return a file of the program that receives and the archive of all files, made once."""
         with self._lock:
             if self._archive is None:
-                archive = tempfile.NamedTemporaryFile(prefix="rl-code-")  # noqa: SIM115 - closed by ``close``
-                archive.write(self._receive)
-                with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1) as packed:
-                    for row in (*self._manifest["files"], *self._manifest["links"]):
-                        packed.add(f"{self._code.tree}/{row[0]}", row[0], recursive=False, filter=_nobodys)
-                archive.flush()
-                self._archive = archive
+                self._archive = packed(self._code.tree, self._manifest, self._receive)
             return Path(self._archive.name)
 
     def progress(self) -> str:
@@ -146,13 +138,7 @@ class CodeSender:
             self._archive.close()
 
 
-def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
-
-
-def rsync_argv(ssh: tuple[str, ...], tree: str, host: Host, incoming: str, base: str) -> tuple[str, ...]:
+def rsync_argv(ssh: tuple[str, ...], tree: str, host: str, incoming: str, base: str) -> tuple[str, ...]:
     """Return the rsync that brings the files named on its standard input to a host. Pure.
 
     ``ssh``: words without a space. ``incoming``, ``base``: there, to be filled, and with files that may be
@@ -164,5 +150,5 @@ def rsync_argv(ssh: tuple[str, ...], tree: str, host: Host, incoming: str, base:
         *("--from0", "--files-from=-", f"--rsh={' '.join(ssh)}"),
         *((f"--copy-dest={base}",) if base else ()),
         f"{tree}/",
-        f"{mpi_name(host.name)}:{incoming}/{code_store.TREE}/",
+        f"{host}:{incoming}/{code_store.TREE}/",
     )
