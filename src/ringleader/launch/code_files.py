@@ -32,7 +32,7 @@ MOST_FILES = 100_000
 MOST_FAULTS = 10
 """Files that are named."""
 GIT_SECONDS = 60.0
-MORE_ROOM = "make room there, or name another directory: --sync-to"
+MORE_ROOM = "make room there or name another directory (--sync-to), and start again"
 Manifest = dict[str, Any]
 """``files``: path, bytes, whether it is a program, SHA-256; ``links``: path, target; ``digest`` of both."""
 

@@ -129,6 +129,14 @@ class Ssh:
     """Seconds for one connection."""
 
 
+def _place_on_hosts(text: str) -> str:
+    if not text.startswith(("/", "~/")):
+        raise WrongValueError(
+            f"{text[:80]!r} is not an absolute path", "hosts have no other directory in common"
+        )
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sync:
     """Whether and how the ranks' code is sent to the hosts."""
@@ -150,6 +158,7 @@ class Sync:
         "--sync-to",
         default="",
         metavar="DIR",
+        read=_place_on_hosts,
         of="scale",
     )
     limit: int = option(
