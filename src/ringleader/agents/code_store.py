@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # Python 3.8 has no dict[…] to evaluate
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ class StoreError(Exception):
     """Why code cannot be kept here."""
 
 
-def answer(order: Document, environ: Any, data: BinaryIO | None = None) -> Document:
+def answer(order: Document, environ: Any, data: IO[bytes] | None = None) -> Document:
     """Do what the launcher asks for: ``tree`` is the copy's path; ``wrong`` why there is none.
 
     Keys of ``order``: ``target`` (the store; empty: the usual one), ``digest``, ``bytes`` and ``do``:
@@ -140,14 +140,15 @@ def is_as_sent(path: Path, size: int) -> bool:
     return status.st_size == size and status.st_mtime == STAMP
 
 
-def unpack(data: BinaryIO, tree: Path) -> None:
+def unpack(data: IO[bytes], tree: Path) -> None:
     """Write what a tar archive holds. Raises StoreError where its end is missing."""
     import tarfile
 
-    safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     try:
         with tarfile.open(fileobj=data, mode="r|gz") as archive:
-            archive.extractall(str(tree), **safe)
+            if hasattr(tarfile, "data_filter"):
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(str(tree))
     except (tarfile.TarError, EOFError) as error:
         raise StoreError(f"what was sent is not complete: {error}") from None
 

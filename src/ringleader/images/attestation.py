@@ -118,7 +118,8 @@ def private_key(text: bytes, password: str, where: str) -> EllipticCurvePrivateK
         raise RequestError(
             f"is not a private key that can be read: {error}", where=where, hint=hint
         ) from None
-    return _of_p256(key, where)
+    found: EllipticCurvePrivateKey = _of_p256(key, where)
+    return found
 
 
 def public_key(text: bytes, where: str) -> EllipticCurvePublicKey:
@@ -127,10 +128,11 @@ def public_key(text: bytes, where: str) -> EllipticCurvePublicKey:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        return _of_p256(load_pem_public_key(text), where)
+        found: EllipticCurvePublicKey = _of_p256(load_pem_public_key(text), where)
     except (ValueError, UnsupportedAlgorithm) as error:
         hint = "cosign.pub, or openssl pkey -in KEY.pem -pubout"
         raise RequestError(f"is not a public key: {error}", where=where, hint=hint) from None
+    return found
 
 
 def _of_p256(key: Any, where: str) -> Any:

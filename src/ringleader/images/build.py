@@ -117,8 +117,10 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
         bases = {}
         for base in bases_of(task.dockerfile):
             bases[base] = base.partition("@")[2]
+            if bases[base] or base == task.options.tag:  # a name that is the new image's by now
+                continue
             with suppress(RefusedError):  # BuildKit does not keep bases where docker finds them
-                bases[base] = bases[base] or look(task.builder, base, environ=environ).digest
+                bases[base] = look(task.builder, base, environ=environ).digest
         document, sbom = None, ""
         if task.test or task.sbom:
             with _program_in(task, image, environ=environ) as program:

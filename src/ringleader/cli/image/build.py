@@ -118,9 +118,9 @@ def command(options: ImageOptions) -> None:
 
     Credentials for registries are those of the builder (buildah login, podman login, docker login).
     """
-    prints_sbom = options.sbom == "-"
-    if prints_sbom and options.json.json:
-        raise RequestError("with --json both would be standard output", where="--sbom -")
+    printed = [f"--{name} -" for name in ("sbom", "provenance") if getattr(options, name) == "-"]
+    if len(printed) + options.json.json > 1:
+        raise RequestError("only one of them can be standard output", where=", ".join(printed))
     task = build_task(options)
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
@@ -139,7 +139,7 @@ def command(options: ImageOptions) -> None:
             write_text(options.sbom or "", built.sbom)
         if options.provenance:
             write_text(options.provenance, dumped(provenance_of(task, built, options.recipe)))
-        result.show(document(task, built), lambda: "" if prints_sbom else f"{built_table(task, built)}\n")
+        result.show(document(task, built), lambda: "" if printed else f"{built_table(task, built)}\n")
     if built.test is not None:
         print(table_of(built.test["checks"]), file=sys.stderr)
         refuse(faults_of(built.test), RefusedError)
