@@ -110,7 +110,7 @@ def test_another_implementation_reads_the_envelope(place: Path) -> None:
     [
         ("payload.json", "train", "other", "not of this text by this key"),
         ("payload.sig", "M", "N", "not of this text by this key"),
-        ("payload.sig", "=", "§", "not of this text by this key"),
+        ("payload.sig", "\n", "§", "not of this text by this key"),
         ("provenance.dsse.json", '"payload": "ey', '"payload": "ez', "is not an envelope"),
         ("provenance.dsse.json", '"sig": "M', '"sig": "N', "not of this text by this key"),
         ("provenance.dsse.json", "in-toto+json", "json", "not a statement with one signature"),

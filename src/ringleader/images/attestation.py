@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ringleader.errors import Fault, RefusedError, RequestError
@@ -104,38 +104,35 @@ def payload(reference: str) -> bytes:
 
 
 def private_key(text: bytes, password: str, where: str) -> EllipticCurvePrivateKey:
-    """Return a key from its file. Raises RequestError, and for another kind of key than cosign's."""
-    from cryptography.exceptions import UnsupportedAlgorithm
+    """Return a key from its file. Raises RequestError, also for another kind of key than cosign's."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     if b"ENCRYPTED SIGSTORE PRIVATE KEY" in text or b"ENCRYPTED COSIGN PRIVATE KEY" in text:
         what, hint = "is in cosign's own format, which is read by cosign alone", f"use a PEM key: {MAKE_KEY}"
-        raise RequestError(f"{what}", where=where, hint=hint)
-    try:
-        key = load_pem_private_key(text, password.encode() or None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        hint = f"COSIGN_PASSWORD has the password of an encrypted key; to make one: {MAKE_KEY}"
-        raise RequestError(
-            f"is not a private key that can be read: {error}", where=where, hint=hint
-        ) from None
-    found: EllipticCurvePrivateKey = _of_p256(key, where)
-    return found
+        raise RequestError(what, where=where, hint=hint)
+    hint = f"COSIGN_PASSWORD has the password of an encrypted key; to make one: {MAKE_KEY}"
+    key: EllipticCurvePrivateKey = _read(
+        lambda: load_pem_private_key(text, password.encode() or None), "private", where, hint
+    )
+    return key
 
 
 def public_key(text: bytes, where: str) -> EllipticCurvePublicKey:
     """Return a public key from its file. Raises RequestError."""
-    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
+    hint = "cosign.pub, or openssl pkey -in KEY.pem -pubout"
+    key: EllipticCurvePublicKey = _read(lambda: load_pem_public_key(text), "public", where, hint)
+    return key
+
+
+def _read(load: Callable[[], Any], kind: str, where: str, hint: str) -> Any:
+    from cryptography.exceptions import UnsupportedAlgorithm
+
     try:
-        found: EllipticCurvePublicKey = _of_p256(load_pem_public_key(text), where)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        hint = "cosign.pub, or openssl pkey -in KEY.pem -pubout"
-        raise RequestError(f"is not a public key: {error}", where=where, hint=hint) from None
-    return found
-
-
-def _of_p256(key: Any, where: str) -> Any:
+        key = load()
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise RequestError(f"is not a {kind} key: {error}", where=where, hint=hint) from None
     if getattr(getattr(key, "curve", None), "name", "") != "secp256r1":
         raise RequestError("is not an ECDSA key on P-256, as cosign's are", where=where, hint=MAKE_KEY)
     return key
