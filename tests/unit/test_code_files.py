@@ -22,6 +22,7 @@ from ringleader.launch.code_files import (
     listed,
     manifest_of,
 )
+from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Job, Sync
 
 pytestmark = pytest.mark.process
@@ -156,11 +157,14 @@ def test_a_file_that_changes_while_it_is_read(
 def test_a_copy_is_made_once_and_the_ranks_run_in_it(project: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     (project / "train.py").chmod(0o755)
-    job = Job(command=("true",), workdir=f"{project}/pack", sync=Sync(source=str(project), target=str(store)))
+    sync = Sync(source=str(project), target=str(store))
+    elastic = ElasticOptions(min_np=1, hostfile="hosts")
+    job = Job(command=("true",), workdir=f"{project}/pack", sync=sync, elastic=elastic)
     first = frozen(job, {}, print)
     assert first.code is not None
     assert first.workdir == f"{first.code.tree}/pack" and Path(first.workdir, "a.py").is_file()
     assert os.access(f"{first.code.tree}/train.py", os.X_OK)
+    assert first.elastic is not None and first.elastic.hostfile == f"{project}/pack/hosts"
     assert frozen(job, {}, print).code == first.code
     Path(first.code.tree, "train.py").write_text("a rank wrote here")
     other = frozen(job, {}, print)

@@ -49,6 +49,10 @@ def frozen(
     manifest = manifest_of(source, contents(source, job.sync.limit))
     sizes = [size for _, size, _, _ in manifest["files"]]
     code = Code(source=source, digest=manifest["digest"], below=below, files=len(sizes), size=sum(sizes))
+    if job.elastic is not None and job.elastic.hostfile is not None:  # read again where it is edited
+        hostfile = os.path.normpath(f"{source}/{below}/{job.elastic.hostfile}")
+        if not job.elastic.hostfile.startswith("/"):
+            job = replace(job, elastic=replace(job.elastic, hostfile=hostfile))
     if not dry:
         tree = copied(code, manifest, job.sync.target, environ)
         job = replace(job, workdir=os.path.normpath(f"{tree}/{below}"))
