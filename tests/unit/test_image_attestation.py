@@ -1,7 +1,7 @@
 """Signatures and claims about images: made and verified here, and by openssl, securesystemslib and cosign.
 
 cosign takes part where it is installed. Its 2.5.0 has also attached what `image sign` prints to an image in a
-registry (docker-registry 2.8.3), and `cosign verify` and `verify-attestation` have accepted it there, by hand.
+registry (docker-registry 2.8.3); `cosign verify` and `verify-attestation` accepted it there, by hand.
 """
 
 from __future__ import annotations

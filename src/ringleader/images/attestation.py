@@ -168,8 +168,7 @@ def envelope(key: EllipticCurvePrivateKey, document: Mapping[str, Any]) -> str:
 
 def _encoded(body: bytes) -> bytes:
     """Return what of a statement is signed: DSSE's pre-authentication encoding."""
-    kind = PAYLOAD_TYPE.encode()
-    return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(body), body)
+    return f"DSSEv1 {len(PAYLOAD_TYPE)} {PAYLOAD_TYPE} {len(body)} ".encode() + body
 
 
 def check_payload(
