@@ -52,6 +52,8 @@ images:
 - name: {REPOSITORY}
   newName: registry.example.com/{REPOSITORY}
   newTag: {__version__}
+  # What was pushed, instead of a tag that somebody may move:
+  # digest: sha256:…
 {IMAGE_IS_KNOWN}"""
 
 CHART_TEXT = f"""\
@@ -70,6 +72,8 @@ image:
   repository: {REPOSITORY}
   # Empty: the chart's appVersion.
   tag: ""
+  # sha256:… of what was pushed; it counts instead of the tag, which somebody may move.
+  digest: ""
   pullPolicy: IfNotPresent
 # Of the operator's own Pods: [{{name: registry}}].
 imagePullSecrets: []
@@ -110,7 +114,8 @@ IN_CHART = {
     f"{NAME}-the-scope": _NAME,
     "the-namespace": "{{ .Release.Namespace }}",
     "the-scope": "{{ .Values.scope }}",
-    "the-image": '"{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}"',
+    "the-image": '"{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}'
+    ':{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}"',
     "4242": "{{ .Values.replicas }}",
 }
 """What a chart's user says → where it is in a template."""

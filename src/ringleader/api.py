@@ -19,7 +19,7 @@ from ringleader.launch.outcome import Listener, Outcome, RankEnd
 from ringleader.launch.rank_output import PrefixedLines, StandardStreams
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.host_list import parse_host_list
-from ringleader.plan.job import Host, Job, Placement, Ssh
+from ringleader.plan.job import Host, Job, Placement, Ssh, Sync
 
 R = TypeVar("R")
 
@@ -78,7 +78,7 @@ class Printer:
         self._outlets.close()
 
 
-_SAME = {part.name for part in fields(Job)} - {"hosts", "ssh", "placement", "env", "require"}
+_SAME = {part.name for part in fields(Job)} - {"hosts", "ssh", "placement", "env", "require", "sync"}
 """Keywords of `run` that are fields of the job as they are."""
 
 
@@ -110,6 +110,7 @@ def run(
     grace: float = 30.0,
     lost_after: float = 10.0,
     workdir: str = "",
+    sync: bool | Sync = False,
     python: str | None = None,
     uncoupled: bool = False,
     consistency_check: str | None = None,
@@ -124,7 +125,8 @@ def run(
     """Call ``function(*args, **kwargs)`` on ``np`` ranks; return what each returned, in rank order.
 
     ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
-    other options are those of ``ringleader run``; see ``ringleader.plan.job.Job``. Function, arguments and
+    other options are those of ``ringleader run``; see ``ringleader.plan.job.Job``. ``sync=True`` sends the
+    working directory, from which the ranks import modules, to every host. Function, arguments and
     results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work). The keywords of
     ``horovod.run`` are understood too, and then errors are Horovod's: see ``ringleader.horovod_run``.
 
@@ -141,6 +143,7 @@ def run(
         command=(python or sys.executable, "-P", "-m", "ringleader.agents.run_function"),
         hosts=parsed,
         ssh=ssh or Ssh(),
+        sync=sync if isinstance(sync, Sync) else Sync(on=sync),
         placement=Placement(placement),
         env=tuple((env or {}).items()),
         require=(require,) if isinstance(require, str) else tuple(require),

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,7 @@ case " $* " in
   *" info "*) echo overlay; exit 0 ;;
   *" --version "*) echo "buildah version 9"; exit 0 ;;
   *" inspect "*) cat "$RL_INSPECT"; exit 0 ;;
+  *" pull "*) exit 0 ;;
   *" from "*) echo working-container; exit 0 ;;
   *" rm "*) exit 0 ;;
   *" run "*) eval "$RL_RUN"; exit $? ;;
@@ -287,6 +289,26 @@ def test_the_command_prints_tag_digest_and_size(place) -> None:
     assert not list(Path(place["TMPDIR"]).iterdir())
 
 
+def test_the_provenance_names_base_context_and_builder(place, tmp_path: Path) -> None:
+    process = command(place, "pytorch-cpu", "--provenance", str(tmp_path / "provenance.json"))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert re.search(r"^base +debian:12@sha256:cd$", out, re.MULTILINE)
+    found = json.loads((tmp_path / "provenance.json").read_text())
+    assert found["subject"] == [{"name": "pytorch-cpu:latest", "digest": {"sha256": "cd"}}]
+    made = found["predicate"]["buildDefinition"]
+    assert made["externalParameters"] == {"recipe": "pytorch-cpu"}
+    assert {"uri": "docker://debian:12", "digest": {"sha256": "cd"}} in made["resolvedDependencies"]
+    assert found["predicate"]["runDetails"]["builder"]["version"]["buildah"] == "buildah version 9"
+
+
+def test_a_base_is_pinned_by_what_the_builder_pulled(place) -> None:
+    environ = {"PATH": place["PATH"], **{name: place[name] for name in place if name.startswith("RL_")}}
+    assert image_render.pinned("debian:12", environ) == "debian:12@sha256:cd"
+    assert image_render.pinned("a@sha256:ef", {}) == "a@sha256:ef"
+    assert "pull debian:12" in Path(place["RL_WORDS"]).read_text()
+
+
 def test_a_rehearsal_builds_nothing(place) -> None:
     process = command(place, "pytorch-cpu", "--dry-run", "--isolation", "chroot", "--json")
     out, err = process.communicate(timeout=60)
@@ -339,6 +361,8 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
         (("--isolation", "none"), "none"),
         (("--timeout", "0"), "--timeout"),
         (("--json", "--sbom", "-"), "--sbom -"),
+        (("--provenance", "-", "--sbom", "-"), "--sbom -, --provenance -: only one"),
+        (("--provenance", "/nonexist/x"), "--provenance: there is no directory /nonexist"),
     ],
 )
 def test_wrong_words(words: tuple[str, ...], message: str) -> None:

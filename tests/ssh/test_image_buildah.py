@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.commands import finished
 
+from ringleader.cli.image.render import pinned
 from ringleader.errors import RefusedError
 from ringleader.images import builders
 from ringleader.images.build import Built, Task, build, contents
@@ -85,6 +86,13 @@ def test_an_image_is_built_and_described(tmp_path: Path, environ: dict[str, str]
         check=True,
     )
     assert "localhost/digits:1" in listed.stdout.split()
+    name = found.stored.id.removeprefix("sha256:")
+    child, _ = made(tmp_path, environ, f"FROM {name}\nCOPY words /more\n")
+    assert found.bases == {} and child.bases == {name: found.stored.digest}
+    again, _ = made(tmp_path, environ, "FROM localhost/digits:1\nCOPY words /more\n")
+    assert again.bases == {"localhost/digits:1": ""}, "the name is that of the new image by now"
+    with pytest.raises(RefusedError, match="cannot pull it"):
+        pinned("localhost:1/nothing:1", environ)
 
 
 def test_with_a_timestamp_the_same_recipe_gives_the_same_image(

@@ -3,6 +3,7 @@
 import email
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -256,3 +257,13 @@ def test_the_schema_of_cyclonedx(root: Path) -> None:
     assert (
         judge.validate_str('{"bomFormat": "CycloneDX", "specVersion": "1.5", "components": [{}]}') is not None
     )
+
+
+@pytest.mark.process
+@pytest.mark.long
+def test_another_tool_finds_the_same_python_packages() -> None:
+    pytest.importorskip("cyclonedx_py")
+    words = [sys.executable, "-m", "cyclonedx_py", "environment", sys.executable]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    theirs = {(one["name"], one["version"]) for one in json.loads(done.stdout)["components"]}
+    assert {(one.name, one.version) for one in sbom.python()} == theirs

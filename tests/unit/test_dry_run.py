@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ringleader.doctor.host_gate import dry_run_lines
-from ringleader.plan.job import Family, Host, Job, Mpi, Placement
+from ringleader.launch.host_probe.code_sync import rsync_argv
+from ringleader.plan.job import Code, Family, Host, Job, Mpi, Placement
 from ringleader.plan.rank_placement import HostFacts, place
-from ringleader.render.dry_run import dry_run_text, numbers, plan_table, split_environments
+from ringleader.render.dry_run import code_lines, dry_run_text, numbers, plan_table, split_environments
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command
 from ringleader.render.rank_environment import Master, RankEnvironment, master_address, rank_environment
 
@@ -77,6 +78,22 @@ def test_golden_two_hosts(make_facts: Make, make_mpi: MakeMpi, golden: Golden, f
         network_interface="eth1",
     )
     golden(f"dry_run.{family}", text_of(job, facts, make_mpi(family)))
+
+
+def test_golden_code_that_is_sent(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:
+    copy = "/home/me/.cache/ringleader/code/0123456789abcdef/tree"
+    facts = (
+        replace(make_facts("node1", 1), directory=f"{copy}/jobs", code_by="rsync"),
+        replace(make_facts("bob@fe80::2", 1), directory=f"{copy}/jobs", code_by="tar"),
+        replace(make_facts("node3", 1), directory=f"{copy}/jobs"),
+        make_facts("localhost", 1),
+    )
+    job = Job(command=("true",), np=4, hosts=tuple(fact.host for fact in facts), workdir="/home/me/a b/jobs")
+    code = Code(source="/home/me/a b", digest="0123456789abcdef", below="jobs", files=23, size=2_000_023)
+    sizes = {"jobs/train.py": 2_000_001} | {f"file{number:02}": 1 for number in range(22)}
+    incoming = "/home/me/.cache/ringleader/code/incoming-x"
+    rsync = rsync_argv(("ssh", "-F", "CONFIG"), code.source, "node1", incoming, copy)
+    golden("dry_run.sync", "\n".join([*code_lines(code, sizes, place(job, facts), rsync), ""]))
 
 
 def test_golden_this_machine(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:

@@ -373,3 +373,13 @@ def test_a_charts_user_says_where_the_operator_runs() -> None:
     # Helm merges maps of values.
     assert spec["containers"][0]["resources"]["limits"] == {"memory": "1Gi"}
     kubernetes_validate.validate(deployment, "1.36", strict=True)
+
+
+@pytest.mark.process
+@needs_helm
+def test_a_digest_counts_instead_of_a_tag() -> None:
+    digest = "sha256:" + "ab" * 32
+    found = by_name(rendered({"image": {"repository": "r.example.org/i", "tag": "1", "digest": digest}}))
+    container = found["Deployment", "ringleader-operator"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == f"r.example.org/i@{digest}"
+    assert {"name": "RINGLEADER_OPERATOR_IMAGE", "value": container["image"]} in container["env"]

@@ -147,6 +147,8 @@ image = LazyGroup(
             "Lock a recipe's Python packages: versions and hashes.",
         ),
         "build": ("image.build", "Build and test an image with buildah, podman or docker."),
+        "sign": ("image.sign:sign_command", "Sign an image by its digest, as cosign does, with a local key."),
+        "verify": ("image.sign:verify_command", "Verify what `image sign` wrote, by a public key."),
     },
     help="Build images from short recipes, with versions of framework, CUDA, MPI and RDMA that fit together.",
 )

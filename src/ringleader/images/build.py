@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -10,14 +11,17 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
+from ringleader import __version__
 from ringleader.agents import parent_death, temporary_directory
 from ringleader.errors import Fault, RefusedError, StoppedError, refuse
 from ringleader.images import ringleader_wheel
+from ringleader.images.attestation import PROVENANCE, bases_of, provenance, statement
 from ringleader.images.builders import CONTEXT, DOCKERFILE, ID_FILE, Builder, BuildOptions, Isolation
 from ringleader.images.instructions import Image
 from ringleader.images.processes import Answer, answer, stoppable
@@ -85,6 +89,8 @@ class Built:
     tag: str
     stored: Stored
     seconds: float
+    bases: Mapping[str, str]
+    """Image that it began with → digest of its manifest; empty where the builder does not know it."""
     test: dict[str, Any] | None = None
     """What the self-test said; ``None``: it did not run."""
     sbom: str = ""
@@ -107,7 +113,14 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
                 watcher.say("buildah may keep a container of it: `buildah containers`, `buildah rm`")
             raise
         image = (directory / ID_FILE).read_text(encoding="utf-8").strip()
-        stored = _look(task.builder, image, environ=environ)
+        stored = look(task.builder, image, environ=environ)
+        bases = {}
+        for base in bases_of(task.dockerfile):
+            bases[base] = base.partition("@")[2]
+            if bases[base] or base == task.options.tag:  # a name that is the new image's by now
+                continue
+            with suppress(RefusedError):  # BuildKit does not keep bases where docker finds them
+                bases[base] = look(task.builder, base, environ=environ).digest
         document, sbom = None, ""
         if task.test or task.sbom:
             with _program_in(task, image, environ=environ) as program:
@@ -116,7 +129,31 @@ def build(task: Task, *, environ: Mapping[str, str], watcher: Watcher) -> Built:
                     document = _test(program) if task.image.test[1:2] == ("doctor",) else _plain_test(program)
                 if task.sbom:
                     sbom = _sbom(program)
-    return Built(tag=task.options.tag, stored=stored, seconds=seconds, test=document, sbom=sbom)
+    return Built(tag=task.options.tag, stored=stored, seconds=seconds, bases=bases, test=document, sbom=sbom)
+
+
+def provenance_of(task: Task, built: Built, recipe: str) -> dict[str, Any]:
+    """Return the statement of SLSA about an image that was built just now. ``recipe``: its name or file."""
+    files: dict[str, str] = {}
+    for path, source in task.inside.items():
+        inside = sorted(source.rglob("*")) if source is not None and source.is_dir() else [source]
+        for one in inside:
+            if one is not None and one.is_file():
+                with one.open("rb") as file:
+                    name = path if one == source else f"{path}/{one.relative_to(str(source))}"
+                    files[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    end = datetime.now(UTC)
+    times = [f"{one:%Y-%m-%dT%H:%M:%SZ}" for one in (end - timedelta(seconds=built.seconds), end)]
+    predicate = provenance(
+        recipe=recipe,
+        dockerfile=task.dockerfile,
+        context=files,
+        bases=built.bases,
+        builder={task.builder.name: task.builder.version, "ringleader": __version__},
+        argv=task.argv(),
+        times=(times[0], times[1]),
+    )
+    return statement(built.tag, built.stored.digest or built.stored.id, PROVENANCE, predicate)
 
 
 # --- the directory that a builder gets: the Dockerfile, our own wheel, and the files that a recipe names --
@@ -291,8 +328,8 @@ def _failure(task: Task, progress: Progress, ended: Answer, log: str) -> Fault:
     return Fault(where=task.image.name, what="\n    ".join(lines), hint=hint)
 
 
-def _look(builder: Builder, image: str, *, environ: Mapping[str, str]) -> Stored:
-    """Ask for an image by its id; RefusedError where the builder does not know it."""
+def look(builder: Builder, image: str, *, environ: Mapping[str, str]) -> Stored:
+    """Ask for an image by its id or name; RefusedError where the builder does not know it."""
     question = ("inspect", "--type", "image") if builder.name == "buildah" else ("image", "inspect")
     said = answer(builder.words(*question, image), environ=environ, seconds=SHORT_SECONDS)
     if said.code != 0:

@@ -67,6 +67,9 @@ URL = TextKind(
     "https://pypi.org/simple",
 )
 SHA256 = TextKind("a SHA-256 in hexadecimal", r"[0-9a-f]{64}", "0123456789abcdef" * 4)
+FINGERPRINT = TextKind(
+    "a fingerprint of an OpenPGP key", r"[0-9A-F]{40}([0-9A-F]{24})?", "0123456789ABCDEF" * 2 + "01234567"
+)
 LINE = TextKind("one line of text", rf"{_LINE}*", "Digits for everybody")
 TEXT = TextKind(
     "one line of text, without blanks at its ends", rf"(?!\s){_LINE}*(?<!\s)", "Digits for everybody"

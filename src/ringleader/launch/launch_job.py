@@ -24,7 +24,7 @@ from ringleader.launch.launch_plan import Prepared, Prober, prepare
 from ringleader.launch.mpirun.mpirun_process import MpirunProcess, open_files, open_files_needed
 from ringleader.launch.outcome import Listener, Outcome, Restart
 from ringleader.launch.supervision.agent_connections import AgentServer
-from ringleader.plan.job import Job
+from ringleader.plan.job import Job, check
 from ringleader.render.rank_environment import FreePorts
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ def launch(
     here (in the main thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal,
     before anything runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
+    if job.sync.wanted and job.code is None:
+        from ringleader.launch.code_files import frozen, sentence  # few jobs need it
+
+        job = frozen(check(job), environ, listener.progress)
+        listener.warning(sentence(job))
     if job.elastic is not None:
         from ringleader.launch.elastic.launch_elastic import launch_elastic
 

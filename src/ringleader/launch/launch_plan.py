@@ -167,7 +167,7 @@ class Prepared:
         taken = self._withheld if host.is_local else {}
         return {
             "argv": self.job.command,
-            "cwd": self.job.workdir,
+            "cwd": host.directory or self.job.workdir,
             "env": taken | dict(self.command.rank_environment) | dict(chosen.set),
             "unset": chosen.unset,
             "cpus": planned.cpus,

@@ -73,12 +73,12 @@ class PreforkedHosts:
         )
         for host in hosts:
             self._agents.start(host)
+        self._directories = {host.host.name: host.directory or job.workdir for host in hosts}
         self._order = {
             "do": "prepare",
             "python": job.command[0],
             "preload": self.modules,
             "env": {"PYTHONUNBUFFERED": "1", **dict(job.env), "OMP_NUM_THREADS": "1"},
-            "cwd": job.workdir,
             "serves_ranks": True,
         }
         self._thread = threading.Thread(target=self._run, name="preforked", daemon=True)
@@ -104,7 +104,8 @@ class PreforkedHosts:
         try:
             for kind, payload in self._server.serve(connection, mask):
                 if (name := agents.host(connection)) is None:
-                    agents.tell(agents.hello(connection, protocol.read_message(payload)), **self._order)
+                    name = agents.hello(connection, protocol.read_message(payload))
+                    agents.tell(name, **self._order, cwd=self._directories[name])
                 elif (words := agents.frame(connection, kind, payload)) and words["do"] == "not_prepared":
                     self._warn(name, words["why"])
         except protocol.ProtocolError:

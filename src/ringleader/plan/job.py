@@ -142,6 +142,71 @@ class Ssh:
     """Seconds for one connection."""
 
 
+def _place_on_hosts(text: str) -> str:
+    if not text.startswith(("/", "~/")):
+        raise WrongValueError(
+            f"{text[:80]!r} is not an absolute path", "hosts have no other directory in common"
+        )
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync:
+    """Whether and how the ranks' code is sent to the hosts."""
+
+    on: bool = flag(
+        "Send the working directory to every host first, without what .gitignore names, and run the ranks in "
+        "that copy. A second run sends nothing.",
+        "--sync",
+        of="scale",
+    )
+    source: str | None = option(
+        "Send this directory, which has the working directory in it; implies --sync.",
+        "--sync-from",
+        metavar="DIR",
+        of="scale",
+    )
+    target: str = option(
+        "Directory for the copies on every host. [default: ~/.cache/ringleader/code]",
+        "--sync-to",
+        default="",
+        metavar="DIR",
+        read=_place_on_hosts,
+        of="scale",
+    )
+    limit: int = option(
+        "Refuse to send more than this. [default: 500]",
+        "--sync-limit",
+        default=500,
+        metavar="MIB",
+        least=1,
+        unit="MiB",
+        of="scale",
+    )
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anything is sent."""
+        return self.on or self.source is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Code that is sent, as it was when the job began."""
+
+    source: str
+    """The user's directory."""
+    digest: str
+    """Names the content."""
+    below: str
+    """The ranks' directory, from ``source``."""
+    files: int
+    size: int
+    """Bytes of all of them."""
+    tree: str = ""
+    """The copy on this machine; empty in a dry run, which makes none."""
+
+
 def _directory(text: str) -> str:
     if not text:  # a variable of the shell may be unset
         raise WrongValueError("names no directory", "give its path")
@@ -422,6 +487,9 @@ class Job:
         of="scale cluster",
     )
     """Empty: the launcher's own."""
+    sync: Sync = group(Sync, after="workdir")
+    code: Code | None = None
+    """Given once the code has been read (``launch.code_files``)."""
     extra_mpirun_args: tuple[str, ...] = many(
         "Pass one more argument to mpirun, unchanged. Can be repeated.",
         "--mpirun-arg",
@@ -474,6 +542,9 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
     if job.container is not None and (job.warm or job.elastic is not None):
         what = "cannot be used with elastic jobs and --warm, whose ranks are forked on the hosts themselves"
         wrong("--container", what, "leave one of them out")
+    if job.container is not None and job.sync.wanted:
+        what = "cannot be used with --sync yet: ranks in containers run in the hosts' own directories"
+        wrong("--container", what, "mount a shared directory (--container-mount), or leave one of them out")
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
         wrong("--warm", what, "leave it out")

@@ -68,6 +68,10 @@ class HostFacts:
     """Ports of its RDMA devices."""
     port_taken: str = ""
     """Why nobody can listen at the job's ``master_port`` there; empty: somebody can, or none is set."""
+    directory: str = ""
+    """Where its ranks run, in the copy of the code that it was sent; empty: the job's working directory."""
+    code_by: str = ""
+    """How that copy came there: ``rsync``, ``tar``; empty: it was there."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ringleader.plan.job import Family, Job, Mpi
+from ringleader.fabric.byte_size import byte_size
+from ringleader.plan.job import Code, Family, Job, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import ALIAS_END, mpi_name
 from ringleader.render.mpirun_command import MpirunCommand
@@ -24,6 +25,7 @@ def dry_run_text(
     settings: Sequence[str] = (),
     check: Sequence[str] = (),
     containers: Mapping[str, str] | None = None,
+    code: Sequence[str] = (),
 ) -> str:
     """Return the whole text.
 
@@ -31,6 +33,7 @@ def dry_run_text(
     ``unset``. ``ranks``: the environment of each. ``settings``: lines on the transports of each host.
     ``check``: lines on what is checked before the start.
     ``containers``: what runs the MPI's daemon in a container of another host, by its name.
+    ``code``: lines of ``code_lines``.
 
     The values of variables whose names speak of secrets are not shown, as this text ends up in logs.
     """
@@ -40,6 +43,7 @@ def dry_run_text(
     sections = [
         ("before the start: --check", list(check)),
         (f"plan: {size} on {hosts}, {mpi.family} {mpi.version} ({origin})", plan_table(plan, mpi.family)),
+        ("code that is sent", list(code)),
         ("hostfile", command.hostfile.splitlines()),
         (
             "mpirun: its environment besides ours, then its argv",
@@ -50,7 +54,7 @@ def dry_run_text(
             [f"{name}: {words}" for name, words in (containers or {}).items()],
         ),
         ("transports: variables that fit each host, and why", list(settings)),
-        ("every rank: command", [f"cd {shlex.quote(job.workdir)}", shlex.join(job.command)]),
+        ("every rank: command", [_change_directory(job), shlex.join(job.command)]),
         (
             "every rank: environment",
             _lines(ranks[0].unset if ranks else (), common),
@@ -66,6 +70,30 @@ def dry_run_text(
     links = [f"{name} -> {target}" for name, target in sorted(command.links.items())]
     sections.append(("every rank: links in a directory in front of LD_LIBRARY_PATH", links))
     return "\n".join("\n".join([f"# {title}", *lines, ""]) for title, lines in sections if lines)
+
+
+MOST_SHOWN = 20
+"""Files that are shown, the largest ones."""
+
+
+def code_lines(code: Code, sizes: Mapping[str, int], plan: Plan, rsync: Sequence[str]) -> list[str]:
+    """Return what is sent and where. ``sizes``: bytes by path; ``rsync``: what sends it."""
+    lines = [
+        f"{_count(code.files, 'file')}, {byte_size(code.size)}, from {code.source}; digest {code.digest}"
+    ]
+    largest = sorted(sizes, key=lambda name: (-sizes[name], name))[:MOST_SHOWN]
+    lines += [f"  {name}  {byte_size(sizes[name])}" for name in largest]
+    lines += [f"  and {len(sizes) - MOST_SHOWN} smaller ones"] if len(sizes) > MOST_SHOWN else []
+    for host in plan.hosts:
+        how = f"by {host.code_by}" if host.code_by else "is there already"
+        place = f"{host.directory} {how}" if host.directory else "a copy on this machine"
+        lines.append(f"{host.host.name}: {place}")
+    by_rsync = any(host.code_by == "rsync" for host in plan.hosts)
+    return [*lines, shlex.join(rsync)] if by_rsync else lines
+
+
+def _change_directory(job: Job) -> str:
+    return "cd (the copy of the code)" if job.code is not None else f"cd {shlex.quote(job.workdir)}"
 
 
 def plan_table(plan: Plan, family: Family) -> list[str]:

@@ -79,7 +79,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"debian:13","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.26.0","variant":"","version":"2.11.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.11-cuda13.0","recipe":"sha256:4f83ab59b6e1630514a78db12abe3092a5e548e65b929e43dfa58719a19df7db","ringleader":"0.1.0"}' \
+         '{"base":"debian:13","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.26.0","variant":"","version":"2.11.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.11-cuda13.0","recipe":"sha256:b29f64c5955edce97af09bc4f3d8f44bb61937fb3561553c4f76020f266e844b","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -87,10 +87,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.11-cuda13.0" \
       org.opencontainers.image.description="PyTorch 2.11 with CUDA 13.0 on Debian 13, with Open MPI 5 and sshd" \
-      org.opencontainers.image.version="4f83ab59b6e1" \
+      org.opencontainers.image.version="b29f64c5955e" \
       org.opencontainers.image.ref.name="pytorch-2.11-cuda13.0" \
       org.opencontainers.image.base.name="debian:13" \
-      ringleader.recipe="sha256:4f83ab59b6e1630514a78db12abe3092a5e548e65b929e43dfa58719a19df7db" \
+      ringleader.recipe="sha256:b29f64c5955edce97af09bc4f3d8f44bb61937fb3561553c4f76020f266e844b" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

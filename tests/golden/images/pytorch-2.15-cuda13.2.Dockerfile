@@ -79,7 +79,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.29.2","variant":"","version":"2.15.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.15-cuda13.2","recipe":"sha256:7b3ca8201beed1acd6f14cce44abbf663caba1d60d98fade2a790c288c429f5e","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.29.2","variant":"","version":"2.15.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.15-cuda13.2","recipe":"sha256:3ff4868e6f69624ddf98027731c931d4c62f811efe33775194e1bdf8aecc2942","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -87,10 +87,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.15-cuda13.2" \
       org.opencontainers.image.description="PyTorch 2.15 with CUDA 13.2 on Ubuntu 24.04, with Open MPI and sshd" \
-      org.opencontainers.image.version="7b3ca8201bee" \
+      org.opencontainers.image.version="3ff4868e6f69" \
       org.opencontainers.image.ref.name="pytorch-2.15-cuda13.2" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:7b3ca8201beed1acd6f14cce44abbf663caba1d60d98fade2a790c288c429f5e" \
+      ringleader.recipe="sha256:3ff4868e6f69624ddf98027731c931d4c62f811efe33775194e1bdf8aecc2942" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

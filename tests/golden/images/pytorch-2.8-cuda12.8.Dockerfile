@@ -79,7 +79,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-cuda12.8","recipe":"sha256:f4dbe592baa54436248e134b9378f867c3e6714c98d9b791e21d31d91d1d2a0b","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-cuda12.8","recipe":"sha256:46bd0f89043d7f6ce19726eac4dc57ba482081410e06cd41bf2f0c45188cdce0","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -87,10 +87,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.8-cuda12.8" \
       org.opencontainers.image.description="PyTorch 2.8 with CUDA 12.8 on Ubuntu 24.04, with Open MPI and sshd" \
-      org.opencontainers.image.version="f4dbe592baa5" \
+      org.opencontainers.image.version="46bd0f89043d" \
       org.opencontainers.image.ref.name="pytorch-2.8-cuda12.8" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:f4dbe592baa54436248e134b9378f867c3e6714c98d9b791e21d31d91d1d2a0b" \
+      ringleader.recipe="sha256:46bd0f89043d7f6ce19726eac4dc57ba482081410e06cd41bf2f0c45188cdce0" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

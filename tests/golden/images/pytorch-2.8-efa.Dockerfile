@@ -151,7 +151,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"5.0.9"},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"efa","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-efa","recipe":"sha256:62d9e394a4e6684ef5f4d28ea7452ee2b2e03e642324f97a7685bd2c7c6aa582","ringleader":"0.1.0"}' \
+         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"5.0.9"},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"efa","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-efa","recipe":"sha256:5a1037df68f6cf456fad954d346de532f463420c402f9c676d2024dc6de3eef4","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -159,10 +159,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.8-efa" \
       org.opencontainers.image.description="PyTorch 2.8 with CUDA 12.8 for EFA on AWS: Amazon's libfabric and NCCL plugin, Open MPI on that libfabric" \
-      org.opencontainers.image.version="62d9e394a4e6" \
+      org.opencontainers.image.version="5a1037df68f6" \
       org.opencontainers.image.ref.name="pytorch-2.8-efa" \
       org.opencontainers.image.base.name="nvidia/cuda:12.8.1-base-ubuntu24.04" \
-      ringleader.recipe="sha256:62d9e394a4e6684ef5f4d28ea7452ee2b2e03e642324f97a7685bd2c7c6aa582" \
+      ringleader.recipe="sha256:5a1037df68f6cf456fad954d346de532f463420c402f9c676d2024dc6de3eef4" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -7,7 +7,7 @@ RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates curl \
  && rm -rf /var/lib/apt/lists/*
 
-# The repository of erdma; its key is trusted for it alone. Unverified: a recipe may give the key's checksum (sha256).
+# The repository of erdma; its key is trusted for it alone. Unverified: a recipe may give the key's fingerprint.
 RUN mkdir -p /usr/share/keyrings \
  && curl -fsSL --retry 3 -o /usr/share/keyrings/erdma.asc https://mirrors.aliyun.com/erdma/GPGKEY \
  && printf '%s\n' \
@@ -93,7 +93,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":true,"user_space":"erdma","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-erdma","recipe":"sha256:2dab17ba0adc4dbc10eec7c1ea38e60b88414a33a8a365c0c6768b544216c882","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":true,"user_space":"erdma","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-erdma","recipe":"sha256:4040ece4cf502e4637a57c3239439d77598003d7249e8956b18c08f075e09de3","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -101,10 +101,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.8-erdma" \
       org.opencontainers.image.description="PyTorch 2.8 with CUDA 12.8 for eRDMA on Alibaba Cloud, with its providers of libibverbs" \
-      org.opencontainers.image.version="2dab17ba0adc" \
+      org.opencontainers.image.version="4040ece4cf50" \
       org.opencontainers.image.ref.name="pytorch-2.8-erdma" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:2dab17ba0adc4dbc10eec7c1ea38e60b88414a33a8a365c0c6768b544216c882" \
+      ringleader.recipe="sha256:4040ece4cf502e4637a57c3239439d77598003d7249e8956b18c08f075e09de3" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

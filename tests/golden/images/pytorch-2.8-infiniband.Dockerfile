@@ -7,7 +7,7 @@ RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends ca-certificates curl \
  && rm -rf /var/lib/apt/lists/*
 
-# The repository of doca; its key is trusted for it alone. Unverified: a recipe may give the key's checksum (sha256).
+# The repository of doca; its key is trusted for it alone. Unverified: a recipe may give the key's fingerprint.
 RUN mkdir -p /usr/share/keyrings \
  && curl -fsSL --retry 3 -o /usr/share/keyrings/doca.asc \
          https://linux.mellanox.com/public/repo/doca/GPG-KEY-Mellanox.pub \
@@ -179,7 +179,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"5.0.9"},"nccl":{"dev":false,"sha256":"","source":"apt","tests":true,"version":"2.27.7"},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":true,"user_space":"doca-ofed","version":"3.2.0"},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""},"ucx":{"cuda":true,"sha256":"","source":"build","version":"1.19.1"}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-infiniband","recipe":"sha256:053efd420d9386ec287e5f0ece1b74c974dd1e623729841c16ee9ef5074dcdaf","ringleader":"0.1.0"}' \
+         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"5.0.9"},"nccl":{"dev":false,"sha256":"","source":"apt","tests":true,"version":"2.27.7"},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":true,"user_space":"doca-ofed","version":"3.2.0"},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""},"ucx":{"cuda":true,"sha256":"","source":"build","version":"1.19.1"}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-infiniband","recipe":"sha256:784de437ee02ef2b58c83a28cd2cc81a20345e42670ac8709c428c63d8012fbd","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -187,10 +187,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.8-infiniband" \
       org.opencontainers.image.description="PyTorch 2.8 with CUDA 12.8 for InfiniBand and RoCE: DOCA-OFED, UCX and Open MPI 5 with GPU memory, nccl-tests" \
-      org.opencontainers.image.version="053efd420d93" \
+      org.opencontainers.image.version="784de437ee02" \
       org.opencontainers.image.ref.name="pytorch-2.8-infiniband" \
       org.opencontainers.image.base.name="nvidia/cuda:12.8.1-base-ubuntu24.04" \
-      ringleader.recipe="sha256:053efd420d9386ec287e5f0ece1b74c974dd1e623729841c16ee9ef5074dcdaf" \
+      ringleader.recipe="sha256:784de437ee02ef2b58c83a28cd2cc81a20345e42670ac8709c428c63d8012fbd" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -144,7 +144,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"4.1.8"},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":true,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""},"ucx":{"cuda":true,"sha256":"","source":"build","version":"1.19.1"}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-roce","recipe":"sha256:69bb0f746b8a809061aa5b19db6fef4ba4e64a2cc8b123fe66f4a2fbd302bf52","ringleader":"0.1.0"}' \
+         '{"base":"nvidia/cuda:12.8.1-base-ubuntu24.04","blocks":{"account":{"name":"trainer","uid":1000},"cuda":{"version":"12.8.1"},"mpi":{"kind":"openmpi","sha256":"","source":"build","version":"4.1.8"},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":true,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.23.0","variant":"","version":"2.8.0","wheels":""},"ucx":{"cuda":true,"sha256":"","source":"build","version":"1.19.1"}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.8-roce","recipe":"sha256:acb8bf50445b837f8a94ee1f2cde3c8952cb514adaad53dab981fb00548e5552","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -152,10 +152,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.8-roce" \
       org.opencontainers.image.description="PyTorch 2.8 with CUDA 12.8 for RoCE with the distribution's rdma-core; UCX and Open MPI with GPU memory" \
-      org.opencontainers.image.version="69bb0f746b8a" \
+      org.opencontainers.image.version="acb8bf50445b" \
       org.opencontainers.image.ref.name="pytorch-2.8-roce" \
       org.opencontainers.image.base.name="nvidia/cuda:12.8.1-base-ubuntu24.04" \
-      ringleader.recipe="sha256:69bb0f746b8a809061aa5b19db6fef4ba4e64a2cc8b123fe66f4a2fbd302bf52" \
+      ringleader.recipe="sha256:acb8bf50445b837f8a94ee1f2cde3c8952cb514adaad53dab981fb00548e5552" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -79,7 +79,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.24.1","variant":"cu126","version":"2.9.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.9-cuda12.6","recipe":"sha256:e2017011bff37126ba1cae785fc755f029f7bac95683a0b4b93bd7872babc7e0","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"0.24.1","variant":"cu126","version":"2.9.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-2.9-cuda12.6","recipe":"sha256:dd2fc152883673effdf8a3171809d57dc403326a5c50f9263b7ad4573b010f71","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -87,10 +87,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-2.9-cuda12.6" \
       org.opencontainers.image.description="PyTorch 2.9 with CUDA 12.6, whose wheels still run on P100 and V100, on Ubuntu 24.04" \
-      org.opencontainers.image.version="e2017011bff3" \
+      org.opencontainers.image.version="dd2fc1528836" \
       org.opencontainers.image.ref.name="pytorch-2.9-cuda12.6" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:e2017011bff37126ba1cae785fc755f029f7bac95683a0b4b93bd7872babc7e0" \
+      ringleader.recipe="sha256:dd2fc152883673effdf8a3171809d57dc403326a5c50f9263b7ad4573b010f71" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -77,7 +77,7 @@ RUN rm -f /etc/ssh/ssh_host_rsa_key /etc/ssh/ssh_host_ecdsa_key /etc/ssh/ssh_hos
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"debian:12","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"","variant":"cpu","version":"2.8.0","wheels":""},"ucx":{"cuda":false,"sha256":"","source":"base","version":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-cpu","recipe":"sha256:6be9c5bc2a821a2ef32473509ad868248bdc76015a70a5f128efe5b335c4ba5a","ringleader":"0.1.0"}' \
+         '{"base":"debian:12","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"torch":{"torchvision":"","variant":"cpu","version":"2.8.0","wheels":""},"ucx":{"cuda":false,"sha256":"","source":"base","version":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-cpu","recipe":"sha256:7af333bce240a86335a4266f09ddbba1af52fb56ae871d9a89a16ed0b80de9cd","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -85,10 +85,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-cpu" \
       org.opencontainers.image.description="PyTorch without GPUs on Debian 12, with Open MPI, UCX and sshd: laptops, tests, clusters of CPUs" \
-      org.opencontainers.image.version="6be9c5bc2a82" \
+      org.opencontainers.image.version="7af333bce240" \
       org.opencontainers.image.ref.name="pytorch-cpu" \
       org.opencontainers.image.base.name="debian:12" \
-      ringleader.recipe="sha256:6be9c5bc2a821a2ef32473509ad868248bdc76015a70a5f128efe5b335c4ba5a" \
+      ringleader.recipe="sha256:7af333bce240a86335a4266f09ddbba1af52fb56ae871d9a89a16ed0b80de9cd" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

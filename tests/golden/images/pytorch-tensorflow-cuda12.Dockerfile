@@ -83,7 +83,7 @@ RUN ls -d /opt/venv/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.20.0","wheels":""},"torch":{"torchvision":"0.25.0","variant":"","version":"2.10.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-tensorflow-cuda12","recipe":"sha256:d5bfb12ccbefa9a6dec5a4a21cc968a17b1e4d021cbfb55c6648b7cfa0268828","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.20.0","wheels":""},"torch":{"torchvision":"0.25.0","variant":"","version":"2.10.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"pytorch-tensorflow-cuda12","recipe":"sha256:3ac51a7b670ac3c6f3c31206b82c2a3e57bd5389686a311c219f051f9ed8591a","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -91,10 +91,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="pytorch-tensorflow-cuda12" \
       org.opencontainers.image.description="PyTorch 2.10 and TensorFlow 2.20 in one environment, on CUDA 12.8 both, Ubuntu 24.04" \
-      org.opencontainers.image.version="d5bfb12ccbef" \
+      org.opencontainers.image.version="3ac51a7b670a" \
       org.opencontainers.image.ref.name="pytorch-tensorflow-cuda12" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:d5bfb12ccbefa9a6dec5a4a21cc968a17b1e4d021cbfb55c6648b7cfa0268828" \
+      ringleader.recipe="sha256:3ac51a7b670ac3c6f3c31206b82c2a3e57bd5389686a311c219f051f9ed8591a" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

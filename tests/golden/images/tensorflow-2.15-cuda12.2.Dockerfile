@@ -83,7 +83,7 @@ RUN ls -d /opt/venv/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"debian:12","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.15.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.15-cuda12.2","recipe":"sha256:106386a77823903207136178f55e23a3a7dcb78875564e832e59cee7c46da192","ringleader":"0.1.0"}' \
+         '{"base":"debian:12","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.15.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.15-cuda12.2","recipe":"sha256:cb9b8060ab1819e9b6616d3f67170d2feabcfd89d59711835150013e5d1d1caa","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -91,10 +91,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="tensorflow-2.15-cuda12.2" \
       org.opencontainers.image.description="TensorFlow 2.15, the last with Keras 2, with CUDA 12.2 on Debian 12" \
-      org.opencontainers.image.version="106386a77823" \
+      org.opencontainers.image.version="cb9b8060ab18" \
       org.opencontainers.image.ref.name="tensorflow-2.15-cuda12.2" \
       org.opencontainers.image.base.name="debian:12" \
-      ringleader.recipe="sha256:106386a77823903207136178f55e23a3a7dcb78875564e832e59cee7c46da192" \
+      ringleader.recipe="sha256:cb9b8060ab1819e9b6616d3f67170d2feabcfd89d59711835150013e5d1d1caa" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

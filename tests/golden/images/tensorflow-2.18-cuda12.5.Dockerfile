@@ -83,7 +83,7 @@ RUN ls -d /opt/venv/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.18.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.18-cuda12.5","recipe":"sha256:42ec21c07f44687a0d9607fa4f00ee48e71f16ffec303a6f69f2e9ca9d835ed5","ringleader":"0.1.0"}' \
+         '{"base":"ubuntu:24.04","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.18.1","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.18-cuda12.5","recipe":"sha256:2971b32fb5a563cf86781d3b4853fed83912f802538340e140a7445b6c3424b0","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -91,10 +91,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="tensorflow-2.18-cuda12.5" \
       org.opencontainers.image.description="TensorFlow 2.18 with CUDA 12.5 on Ubuntu 24.04, with Open MPI and sshd" \
-      org.opencontainers.image.version="42ec21c07f44" \
+      org.opencontainers.image.version="2971b32fb5a5" \
       org.opencontainers.image.ref.name="tensorflow-2.18-cuda12.5" \
       org.opencontainers.image.base.name="ubuntu:24.04" \
-      ringleader.recipe="sha256:42ec21c07f44687a0d9607fa4f00ee48e71f16ffec303a6f69f2e9ca9d835ed5" \
+      ringleader.recipe="sha256:2971b32fb5a563cf86781d3b4853fed83912f802538340e140a7445b6c3424b0" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

@@ -83,7 +83,7 @@ RUN ls -d /opt/venv/lib/python3*/site-packages/nvidia/*/lib > /etc/ld.so.conf.d/
 
 RUN mkdir -p /usr/share/ringleader \
  && printf '%s\n' \
-         '{"base":"debian:13","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.21.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.21-cuda12","recipe":"sha256:53e6450b3796107eb6e44f0afac934c4a8760cd0ee241b014fd6639b7824d404","ringleader":"0.1.0"}' \
+         '{"base":"debian:13","blocks":{"account":{"name":"trainer","uid":1000},"mpi":{"kind":"openmpi","sha256":"","source":"base","version":""},"python":{"source":"base","version":""},"rdma":{"fingerprint":"","sha256":"","tools":false,"user_space":"rdma-core","version":""},"ringleader":{"extras":[],"wheel":""},"sshd":{"keys":"mounted","port":2222},"tensorflow":{"gpu":true,"version":"2.21.0","wheels":""}},"historical":false,"mirrors_kept":false,"name":"tensorflow-2.21-cuda12","recipe":"sha256:c705d7b808de7ac64964154b315bc35edda5963e68a7c5b560166c14a10b27e3","ringleader":"0.1.0"}' \
          > /usr/share/ringleader/image.json
 
 # What is in this image, for those who look for known faults.
@@ -91,10 +91,10 @@ RUN mkdir -p /usr/share/doc/ringleader \
  && /opt/venv/bin/ringleader doctor --sbom /usr/share/doc/ringleader/sbom.cdx.json
 LABEL org.opencontainers.image.title="tensorflow-2.21-cuda12" \
       org.opencontainers.image.description="TensorFlow 2.21 with CUDA 12 on Debian 13, with Open MPI 5 and sshd" \
-      org.opencontainers.image.version="53e6450b3796" \
+      org.opencontainers.image.version="c705d7b808de" \
       org.opencontainers.image.ref.name="tensorflow-2.21-cuda12" \
       org.opencontainers.image.base.name="debian:13" \
-      ringleader.recipe="sha256:53e6450b3796107eb6e44f0afac934c4a8760cd0ee241b014fd6639b7824d404" \
+      ringleader.recipe="sha256:c705d7b808de7ac64964154b315bc35edda5963e68a7c5b560166c14a10b27e3" \
       ringleader.version="0.1.0"
 EXPOSE 2222
 WORKDIR /home/trainer

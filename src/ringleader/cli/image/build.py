@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ringleader.cli.image.recipe_options import NO_CHECK, RecipeOptions, opened_image, recipe_argument
 from ringleader.cli.options.option_checks import unwritable, write_text
-from ringleader.cli.output import JsonOptions, result_to, show, table
+from ringleader.cli.output import JsonOptions, dumped, result_to, show, table
 from ringleader.cli.terminal_progress import ProgressLine
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
@@ -97,6 +97,10 @@ class ImageOptions:
     sbom: str | None = option(
         "Write a CycloneDX SBOM of the image's packages (`-` for standard output).", metavar="FILE"
     )
+    provenance: str | None = option(
+        "Write what the image was made of, and by what, as a statement of SLSA (in-toto JSON).",
+        metavar="FILE",
+    )
     timeout: float = option("Time limit for the builder.", default=21600, **SECONDS)
     dry_run: bool = flag("Print the context, the Dockerfile and the builder's command, and stop.")
     json: JsonOptions = group(JsonOptions)
@@ -116,16 +120,16 @@ def command(options: ImageOptions) -> None:
 
     Credentials for registries are those of the builder (buildah login, podman login, docker login).
     """
-    prints_sbom = options.sbom == "-"
-    if prints_sbom and options.json.json:
-        raise RequestError("with --json both would be standard output", where="--sbom -")
+    printed = [f"--{name} -" for name in ("sbom", "provenance") if getattr(options, name) == "-"]
+    if len(printed) + options.json.json > 1:
+        raise RequestError("only one of them can be standard output", where=", ".join(printed))
     task = build_task(options)
     if options.dry_run:
         show(options.json, dry_run_values(task), lambda: f"{dry_run_text(task)}\n")
         return
     from ringleader.cli.doctor.command import table_of
     from ringleader.images.build import build as build_image
-    from ringleader.images.build import faults_of
+    from ringleader.images.build import faults_of, provenance_of
 
     with result_to(options.json) as result:
         display = BuildDisplay(stream=sys.stderr, is_tty=sys.stderr.isatty())
@@ -135,7 +139,9 @@ def command(options: ImageOptions) -> None:
             display.finish()
         if built.sbom:
             write_text(options.sbom or "", built.sbom)
-        result.show(document(task, built), lambda: "" if prints_sbom else f"{built_table(task, built)}\n")
+        if options.provenance:
+            write_text(options.provenance, dumped(provenance_of(task, built, options.recipe)))
+        result.show(document(task, built), lambda: "" if printed else f"{built_table(task, built)}\n")
     if built.test is not None:
         print(table_of(built.test["checks"]), file=sys.stderr)
         refuse(faults_of(built.test), RefusedError)
@@ -148,7 +154,7 @@ def build_task(options: ImageOptions) -> Task:
     from ringleader.images.lock_file import MACHINES
 
     how = options.how
-    refuse(unwritable("--sbom", options.sbom))
+    refuse([*unwritable("--sbom", options.sbom), *unwritable("--provenance", options.provenance)])
     machine = MACHINES.get((how.platform or platform.machine()).rpartition("/")[2], "x86_64")
     checked, faults = not options.no_check, []
     image, contents = opened_image(options.recipe, options.changes, checked=checked, machine=machine)
@@ -210,6 +216,7 @@ def document(task: Task, built: Built) -> dict[str, Any]:
         "id": built.stored.id,
         "digest": built.stored.digest,
         "size_bytes": built.stored.size,
+        "bases": dict(built.bases),
         "seconds": round(built.seconds, 3),
         "builder": {"name": task.builder.name, "version": task.builder.version},
         "isolation": task.isolation.value,
@@ -224,6 +231,7 @@ def built_table(task: Task, built: Built) -> str:
         ("digest", built.stored.digest or "none before it is pushed"),
         ("id", built.stored.id),
         ("size", f"{built.stored.size / 2**20:.1f} MiB"),
+        *(("base", f"{base.partition('@')[0]}@{digest}") for base, digest in built.bases.items() if digest),
         ("built by", f"{task.builder.name} in {built.seconds:.0f} s"),
     ]
     return table(rows, form="plain")

@@ -25,10 +25,14 @@ from ringleader.cli.terminal_progress import shown_while
 from ringleader.cli.typed_command import Command
 from ringleader.errors import Fault, RefusedError, RequestError, refuse
 from ringleader.images import apptainer, dockerfile, lock_file
-from ringleader.images.build import Contents, put
+from ringleader.images.build import Contents, look, put
+from ringleader.images.builders import find
 from ringleader.images.dockerfile import DEFINITION, DOCKERFILE, IGNORE, MARK
 from ringleader.images.instructions import Image
+from ringleader.images.processes import answer
 from ringleader.option_fields import SECONDS, flag, group, option
+
+PULL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,7 @@ class LockOptions:
     )
     platform: str = option("Platform of the packages. [default: linux/amd64]", default="", metavar="OS/ARCH")
     timeout: float = option("Time limit for pip.", default=600, **SECONDS)
+    pin_base: bool = flag("Also pull the base, and print the line that pins it in the recipe by its digest.")
     no_check: bool = flag(NO_CHECK)
     dry_run: bool = flag("Print pip's command, and stop.")
     changes: RecipeOptions = group(RecipeOptions)
@@ -78,6 +83,23 @@ def lock_command(options: LockOptions) -> None:
     with shown_while("pip resolves the packages"):
         found = lock_file.ask(question, environ=os.environ, directory=directory, seconds=options.timeout)
     write_text(options.output or "-", lock_file.text(question, *found))
+    if options.pin_base:
+        print(f'base = "{pinned(recipe.base, os.environ)}"', file=sys.stderr)
+
+
+def pinned(base: str, environ: Mapping[str, str]) -> str:
+    """Return a base's reference with its digest of now; RefusedError where none is known."""
+    if "@" in base:
+        return base
+    builder = find(environ=environ)
+    with shown_while(f"{builder.name} pulls {base}"):
+        said = answer(builder.words("pull", base), environ=environ, seconds=PULL_SECONDS)
+    if said.code != 0:
+        raise RefusedError(f"{builder.name} cannot pull it: {said.words[-300:]}", where=base)
+    digest = look(builder, base, environ=environ).digest
+    if not digest:
+        raise RefusedError(f"{builder.name} knows no digest of it", where=base)
+    return f"{base}@{digest}"
 
 
 def check(directory: Path, texts: Mapping[str, str], inside: Contents) -> None:

@@ -10,8 +10,9 @@ from ringleader.agents.rank_evidence import DIRECTORY
 from ringleader.launch import signals
 from ringleader.launch.launch_plan import Prepared, prepare
 from ringleader.launch.outcome import Listener
-from ringleader.plan.job import Job
-from ringleader.render.dry_run import dry_run_text
+from ringleader.plan.job import Code, Job
+from ringleader.plan.rank_placement import Plan
+from ringleader.render.dry_run import code_lines, dry_run_text
 from ringleader.render.rank_environment import FreePorts, RankEnvironment
 from ringleader.render.transport_settings import dry_run_lines
 
@@ -33,6 +34,10 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
     """
     from ringleader.doctor.host_gate import dry_run_lines as gate_lines
 
+    if job.sync.wanted and job.code is None:
+        from ringleader.launch.code_files import frozen  # few jobs need it
+
+        job = frozen(job, environ, listener.progress, dry=True)
     if job.elastic is not None:
         from ringleader.launch.elastic.job_context import world_environment
         from ringleader.launch.elastic.launch_elastic import first_world
@@ -58,7 +63,18 @@ def dry_run(job: Job, *, environ: Mapping[str, str], listener: Listener) -> str:
         containers={}
         if job.elastic is not None or prepared.container is None
         else prepared.container.order["hosts"],
+        code=[] if job.code is None else _code_lines(prepared.job, job.code, prepared.plan),
     )
+
+
+def _code_lines(job: Job, code: Code, plan: Plan) -> list[str]:
+    """Return what would be sent, and where."""
+    from ringleader.launch.code_files import contents
+    from ringleader.launch.host_probe.code_sync import rsync_argv
+
+    sizes = {name: size for name, size, _ in contents(code.source, job.sync.limit)["files"]}
+    rsync = rsync_argv(("ssh", "-F", "CONFIG"), code.source, "HOST", "INCOMING", "LAST")
+    return code_lines(code, sizes, plan, rsync)
 
 
 def _environment(prepared: Prepared, rank: int) -> RankEnvironment:

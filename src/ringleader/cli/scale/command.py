@@ -140,6 +140,12 @@ def command(options: ScaleOptions) -> int:
         from ringleader.report.page import check_installed
 
         check_installed()
+    if asked.job.sync.wanted and session.cluster is None:
+        from ringleader.launch.code_files import frozen, sentence  # few jobs need it
+
+        job = frozen(asked.job, os.environ, line.show, dry=options.dry_run)
+        line.keep(f"ringleader: {sentence(job)}")
+        session = replace(session, asked=replace(asked, job=job))
     session = with_threads(session, line)
     if options.dry_run:
         line.clear()

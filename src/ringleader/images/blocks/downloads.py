@@ -116,9 +116,9 @@ def unpacked(one: Release) -> tuple[str, ...]:
 # --- repositories of packages: in the build stage, and handed over to the image ---------------------------
 
 
-def tools_first() -> Run:
+def tools_first(*more: str) -> Run:
     """Return what installs the tools to fetch with, before a stage's own packages."""
-    install = shell("apt-get", "install", "--yes", "--no-install-recommends", *TOOLS)
+    install = shell("apt-get", "install", "--yes", "--no-install-recommends", *TOOLS, *more)
     return Run(
         commands=(
             "apt-get update",
@@ -129,23 +129,28 @@ def tools_first() -> Run:
 
 
 def repository(
-    name: str, key: str, line: str, *, sha256: str = ""
+    name: str, key: str, line: str, *, sha256: str = "", fingerprint: str = ""
 ) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
     """Return what adds a repository of packages, whose key is at a URL, in the build stage and in the image.
 
-    ``line`` is that of its list; ``{key}`` in it is the path of the key, ``sha256`` the key's checksum.
+    ``line`` is that of its list; ``{key}`` in it is the path of the key. The file of the key must have the
+    checksum ``sha256``; the only key in it must have the ``fingerprint``.
     """
     project = Project(name=name, url=key, source=name)
     path, listed = f"{KEYRINGS}/{name}.asc", f"/etc/apt/sources.list.d/{name}.list"
+    first = "awk -F: '/^pub/ {n = 1} /^fpr/ && n {print $10; n = 0}'"
+    only = f"gpg --show-keys --with-colons {path} | {first}"
+    checks = (f'test "$({only})" = {fingerprint}',) if fingerprint else ()
     added = Run(
         commands=(
             *fetched(Release(project=project, version="key", url=key, sha256=sha256), path),
+            *checks,
             write(listed, (line.format(key=path),)),
         ),
         why=f"The repository of {name}; its key is trusted for it alone."
-        + ("" if sha256 else " Unverified: a recipe may give the key's checksum (sha256)."),
+        + ("" if sha256 or fingerprint else " Unverified: a recipe may give the key's fingerprint."),
     )
-    return (tools_first(), added), handed_over(path, listed)
+    return (tools_first(*(("gnupg",) if fingerprint else ())), added), handed_over(path, listed)
 
 
 def handed_over(*paths: str) -> tuple[Step, ...]:

@@ -18,7 +18,7 @@ from ringleader.images.blocks.downloads import (
 )
 from ringleader.images.blocks.system import account_of
 from ringleader.images.instructions import Env, Run, Step, shell
-from ringleader.images.recipe import NAME, SHA256, VERSION, Conflict, needed, text
+from ringleader.images.recipe import FINGERPRINT, NAME, SHA256, VERSION, Conflict, needed, text
 
 USER_SPACES = {"rdma-core": "", "doca-ofed": "doca", "mlnx-ofed": "mlnx-ofed", "efa": "efa", "erdma": ""}
 """User space → the project that is fetched for it."""
@@ -54,6 +54,8 @@ class Rdma(Block):
     sha256: str = text(SHA256)
     """Of the installer of ``mlnx-ofed`` or ``efa``, for a version that the tables lack; of the key of the
     repository of ``doca-ofed`` or ``erdma``."""
+    fingerprint: str = text(FINGERPRINT)
+    """Of the key that signs the repository of ``doca-ofed`` or ``erdma``: no other key may be in its file."""
 
     def steps(self, image: ImageContext) -> BlockSteps:
         """Return the user space; with headers in the build stage where a block compiles against them."""
@@ -81,13 +83,14 @@ class Rdma(Block):
         base = image.base
         if self.user_space == "rdma-core":
             return (), ()
+        known = {"sha256": self.sha256, "fingerprint": self.fingerprint}
         if self.user_space == "doca-ofed":
             machine = "arm64-sbsa" if image.machine == "aarch64" else image.machine
             url = release("doca", self.version, system=f"{base.family}{base.version}/{machine}").url
             key = f"{MELLANOX}/GPG-KEY-Mellanox.pub"
-            return repository("doca", key, f"deb [signed-by={{key}}] {url} ./", sha256=self.sha256)
+            return repository("doca", key, f"deb [signed-by={{key}}] {url} ./", **known)
         line = f"deb [signed-by={{key}} arch=amd64] {ALIBABA}/apt/{base.family} {base.codename}/erdma main"
-        return repository("erdma", f"{ALIBABA}/GPGKEY", line, sha256=self.sha256)
+        return repository("erdma", f"{ALIBABA}/GPGKEY", line, **known)
 
     def _efa(self, image: ImageContext) -> tuple[StageSteps, tuple[str, ...]]:
         """Return Amazon's libfabric, rdma-core and plugin for NCCL, and what its installer needs.
@@ -129,6 +132,9 @@ class Rdma(Block):
             bool(self.sha256) and self.user_space == "rdma-core",
             hint="it goes with the vendors' user spaces",
         )
+        if self.fingerprint and self.user_space not in ("doca-ofed", "erdma"):
+            what, hint = "no repository is added whose key it could verify", "leave it out"
+            yield Conflict(("rdma", "fingerprint"), what, hint)
         if self.version and self.user_space == "erdma":
             yield Conflict(("rdma", "version"), "Alibaba's repository has one version", "leave it out")
         if self.user_space == "efa" and "libfabric" in blocks:

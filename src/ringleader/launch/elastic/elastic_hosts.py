@@ -267,7 +267,8 @@ class ElasticHosts:
         # A rank that is forked keeps the streams of this Python.
         env = {"PYTHONUNBUFFERED": "1", **dict(context.job.env), "OMP_NUM_THREADS": "1"}
         python = report.program or context.job.command[0]
-        words = {"python": python, "preload": self._modules, "env": env, "cwd": context.job.workdir}
+        cwd = report.directory or context.job.workdir
+        words = {"python": python, "preload": self._modules, "env": env, "cwd": cwd}
         self.agents.tell(name, do="prepare", **words)
 
     def _is_prepared(self, name: str, other: str = "") -> None:

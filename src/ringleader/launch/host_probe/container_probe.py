@@ -125,7 +125,7 @@ class ContainerQuery:
 
     def _reply(self, host: Host, words: Sequence[str], text: bytes) -> Reply:
         if self.ssh is not None and host in self.remote:
-            return self.ssh.reply(host, words, text)
+            return self.ssh.reply(host, words, text, self.ssh.seconds)
         # A session of its own has no terminal on which an engine could ask for a password.
         pipe, environ = subprocess.PIPE, dict(self.environ)
         process = subprocess.Popen(

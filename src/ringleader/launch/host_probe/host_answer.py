@@ -46,6 +46,19 @@ def question_of(job: Job, environ: Mapping[str, str], python: str) -> Question:
     return {name: value for name, value in question.items() if value is not None}
 
 
+def in_directory(question: Question, directory: str, *, exists: bool) -> Question:
+    """Return what a host is asked whose ranks run in another directory; where it does not exist yet, nothing
+    about its files."""
+    if not exists:
+        of_files = ("workdir", "script", "program", "interpreted")
+        return {name: value for name, value in question.items() if name not in of_files}
+    moved = {**question, "workdir": directory}
+    program = question.get("program") or ""
+    if program.startswith(f"{question['workdir']}/"):
+        moved["program"] = directory + program[len(question["workdir"]) :]
+    return moved
+
+
 def some_names(names: Sequence[str]) -> list[str]:
     """Return the names that every host is to resolve: all, or of many the first and some spread evenly.
 
@@ -118,7 +131,7 @@ def report_of(host: Host, answer: Mapping[str, Any], *, local_identity: str) -> 
     """Read a host's answer. Raises KeyError where it lacks what every one has."""
     ours, mpi = answer.get("ringleader", {}), answer.get("mpi", {})
     cpus, cpusets = cores_granted(tuple(tuple(core) for core in answer["cores"]), answer["cpu_limit"])
-    as_they_are = ("program", "script", "unstartable", "unreadable", "port_taken")
+    as_they_are = ("program", "script", "unstartable", "unreadable", "port_taken", "directory", "code_by")
     return HostReport(
         host=host,
         hostname=answer["hostname"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -92,18 +93,27 @@ def probe(
     if ssh is None:
         patient = replace(job.ssh, connect_timeout=job.ssh.connect_timeout * job.patience)
         ssh = SshConnections(patient, hosts, environ=environ, base=ssh_base)
+    python, sender = job.python or sys.executable, None
+    if job.code is not None:
+        from ringleader.launch.host_probe.code_sync import CodeSender
+
+        sender = CodeSender(job.code, job, ssh, python=python, environ=environ)
     query = SshQuery(
         ssh=ssh,
         question=question,
-        python=job.python or sys.executable,
+        python=python,
         seconds=(2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience,
         shared=given is not None,
+        bring=None if sender is None else sender.bring,
     )
     try:
-        with ThreadPoolExecutor(max_workers=1) as pool:
+        with contextlib.closing(sender or contextlib.ExitStack()), ThreadPoolExecutor(max_workers=1) as pool:
             takes_ranks = len(remote) < len(job.hosts)
             here_too = pool.submit(local_answer, job, question, environ, takes_ranks=takes_ranks)
-            answers, silent = ask_all(query.ask, remote, progress, give_up=query.give_up, stop=stop)
+            sending = str if sender is None else sender.progress
+            answers, silent = ask_all(
+                query.ask, remote, progress, give_up=query.give_up, stop=stop, sending=sending
+            )
             ours = here_too.result()
         elsewhere = {host: answer["platform"] for host, answer in answers.items() if "platform" in answer}
         faults = [*silent, *platform_faults({f"host {host.name}": name for host, name in elsewhere.items()})]
@@ -240,7 +250,8 @@ def _check_request(job: Job, ours: Mapping[str, Any]) -> None:
         hint = f"correct that line, or name the interpreter: python {program}"
     elif ours.get("unreadable"):
         what = f"the script {interpreted_script(job.command)} {ours['unreadable']}"
-        hint = f"paths are taken from {job.workdir}; see --workdir"
+        place = job.workdir if job.code is None else f"{job.code.source}, without what .gitignore names"
+        hint = f"paths are taken from {place}; see --workdir"
     else:
         return
     raise RequestError(what, where="COMMAND", hint=hint)

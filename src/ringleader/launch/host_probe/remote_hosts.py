@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import select
@@ -10,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, sysfs, usable_cores
 from ringleader.errors import Fault
-from ringleader.launch.host_probe.host_answer import Question
+from ringleader.launch.host_probe.host_answer import Question, in_directory
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.ssh.failure_messages import Failure, explain
 from ringleader.plan.job import Host
@@ -35,16 +37,17 @@ for name in "$0" python3 python3.13 python3.12 python3.11 python; do
 done"""
 
 
-def program(question: Mapping[str, Any]) -> bytes:
-    """Return what a host's Python reads from its standard input.
+OF_FACTS = (light_imports, rank_identity, sysfs, hardware, usable_cores, host_facts_script)
+"""Modules of the program that answers what a host is; the last one has the function ``answer``."""
+
+
+def program(question: Mapping[str, Any], modules: Sequence[ModuleType] = OF_FACTS, more: str = "") -> bytes:
+    """Return what a host's Python reads from its standard input. ``more``: further arguments of ``answer``.
 
     It says its version first, in words that any Python understands, so that one that is too old for the
     rest can be reported.
     """
-    sources = [
-        (module.__name__, Path(str(module.__file__)).read_text("utf-8"))
-        for module in (light_imports, rank_identity, sysfs, hardware, usable_cores, host_facts_script)
-    ]
+    sources = [(module.__name__, Path(str(module.__file__)).read_text("utf-8")) for module in modules]
     return f"""\
 import sys
 if sys.version_info < (3, 8):
@@ -57,7 +60,7 @@ for name, source in {sources!a}:
     module = sys.modules[name] = types.ModuleType(name)
     exec(compile(source, name, "exec"), module.__dict__)
     setattr(sys.modules["ringleader.agents"], name.rpartition(".")[2], module)
-known = module.answer(json.loads({json.dumps(question)!a}), os.environ)
+known = module.answer(json.loads({json.dumps(question)!a}), os.environ{more})
 sys.stdout.write({MARK!r} + json.dumps(known) + "\\n")
 sys.stdout.flush()
 os._exit(0)  # a resolver that hangs in a thread must not keep us
@@ -76,6 +79,10 @@ def read_answer(stdout: bytes) -> dict[str, Any] | None:
     return None
 
 
+Bring = Callable[[Host, Callable[..., Reply]], "dict[str, Any] | Fault | Reply"]
+"""Brings code to a host by means of ``SshQuery.reply``: see ``code_sync.CodeSender.bring``."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SshQuery:
     """How hosts are asked over ssh."""
@@ -88,13 +95,23 @@ class SshQuery:
     """What one host may take, connecting included."""
     shared: bool = False
     """The connections are somebody else's too: where asking fails they stay open."""
+    bring: Bring | None = None
+    """Brings the code there before anything is asked; ``None``: the files are there."""
 
     def ask(self, host: Host) -> dict[str, Any] | Fault:
         """Return the host's answer, or why there is none."""
         where = f"host {host.name}"
+        question, placed = self.question, dict[str, Any]()
         try:
+            brought = None if self.bring is None else self.bring(host, self.reply)
+            if isinstance(brought, Fault):
+                return brought
+            if isinstance(brought, dict):
+                placed, there = brought, brought["directory"]
+                question = in_directory(question, there, exists=brought["exists"])
             # -I -S: neither the account's environment nor a broken site-packages can spoil the answer.
-            reply = self.reply(host, (self.python, "-I", "-S", "-"), program(self.question))
+            argv = (self.python, "-I", "-S", "-")
+            reply = self.reply(host, argv, program(question), self.seconds)
             answer = read_answer(reply.stdout)
             if answer is None:
                 return explain(self.failure(host, reply))
@@ -106,19 +123,26 @@ class SshQuery:
             what = f"{self.python} is Python {answer['too_old']} there, which is too old"
             hint = "use the same Python everywhere, or name the right interpreter with --python"
             return Fault(where=where, what=what, hint=hint)
-        return answer
+        if isinstance(brought, Reply):
+            late = "it took too long" if brought.exit_code == TIMED_OUT else ""
+            said = brought.stderr.strip().splitlines() or [late or f"exit code {brought.exit_code}"]
+            what = f"--sync: it gave no answer about the copy of the code: {said[-1][:300]}"
+            return Fault(where=where, what=what, hint="start again; to allow more time: --start-timeout")
+        return answer | placed
 
     def give_up(self) -> None:
         """End what the threads wait for."""
         if not self.shared:
             self.ssh.close()
 
-    def reply(self, host: Host, words: Sequence[str], text: bytes) -> Reply:
-        """Run a command on a host that reads ``text``; tried again where the connection was dropped."""
-        end, attempt = time.monotonic() + self.seconds, 1
+    def reply(self, host: Host, argv: Sequence[str], stdin: bytes | Path, seconds: float) -> Reply:
+        """Run a command on a host, again where its sshd drops the connection. ``stdin``: or a file."""
+        end, attempt = time.monotonic() + seconds, 1
         while True:
             left = max(1.0, end - time.monotonic())
-            reply = self.ssh.run(host, words, stdin=text, deadline=left)
+            with open(stdin, "rb") if isinstance(stdin, Path) else io.BytesIO(stdin) as file:  # noqa: PTH123
+                given = stdin if isinstance(stdin, bytes) else file
+                reply = self.ssh.run(host, argv, stdin=given, deadline=left)
             if reply.exit_code != 255 or not dropped(reply.stderr) or attempt == ATTEMPTS:
                 return reply
             time.sleep(0.3 * attempt)
@@ -158,11 +182,13 @@ def ask_all(
     *,
     give_up: Callable[[], None],
     stop: int | None = None,
+    sending: Callable[[], str] = str,
 ) -> tuple[dict[Host, dict[str, Any]], list[Fault]]:
     """Ask every host, AT_ONCE at a time; return the answers and the faults of those that gave none.
 
-    ``give_up`` ends what ``ask`` waits for. ``stop``: a descriptor; once something can be read from it,
-    everything is given up and KeyboardInterrupt raised (nothing is read).
+    ``give_up`` ends what ``ask`` waits for. ``sending``: returns what the progress says besides. ``stop``: a
+    descriptor; once something can be read from it, everything is given up and KeyboardInterrupt raised
+    (nothing is read).
     """
     answers: dict[Host, dict[str, Any]] = {}
     faults: dict[Host, Fault] = {}
@@ -172,6 +198,7 @@ def ask_all(
         try:
             while waiting:
                 now = reached(len(answers), len(hosts), [asked[future].name for future in waiting])
+                now += sending()
                 if now != told:
                     progress(now)
                     told = now

@@ -23,7 +23,7 @@ from ringleader.render.hostfile import bare_name
 OLDEST_PYTHON = (3, 11)
 """The oldest that Ringleader's package allows."""
 MORE_TIME = "or allow more time: --start-timeout"
-_COPY = "copy it there, or use a shared file system"
+_COPY = "copy it there, use a shared file system, or send it with --sync"
 Words = Iterator[tuple[str, str]]
 """What is wrong with a host, and what to do about it."""
 
@@ -120,16 +120,23 @@ def _gpu_faults(report: HostReport) -> Words:
 
 def _file_faults(job: Job, report: HostReport, ours: HostReport) -> Words:
     if not report.workdir:
-        hint = "make it there with the script in it, use a shared file system, or name another: --workdir"
+        hint = "send it with --sync, use a shared file system, or name another: --workdir"
         yield f"the working directory {job.workdir} does not exist", hint
-    elif ours.script and not report.script and not report.unreadable:
-        yield f"the script does not exist ({script_of(job)} in {job.workdir})", _COPY
+    elif ours.script and report.script == "" and not report.unreadable:
+        yield f"the script does not exist ({script_of(job)} in {report.directory or job.workdir})", _copy(job)
     elif ours.script and report.script and report.script != ours.script:
         sums = f"SHA-256 {report.script[:12]}… there, {ours.script[:12]}… here"
         yield (
             f"the script {script_of(job)} differs from ours: {sums}",
-            "copy ours there, or use a shared file system",
+            "copy ours there, use a shared file system, or send it with --sync",
         )
+
+
+def _copy(job: Job) -> str:
+    """Return what to do about a missing file."""
+    if job.code is None:
+        return _COPY
+    return f"name it by its path from {job.code.source}; what .gitignore names there is not sent"
 
 
 def _program_faults(job: Job, report: HostReport) -> Words:
@@ -143,7 +150,7 @@ def _program_faults(job: Job, report: HostReport) -> Words:
         yield f"the program {job.command[0]} cannot be started there: {report.unstartable}", hint
     elif report.unreadable:
         script = interpreted_script(job.command)
-        yield f"the script {report.unreadable} ({script} in {job.workdir})", _COPY
+        yield f"the script {report.unreadable} ({script} in {report.directory or job.workdir})", _copy(job)
 
 
 def _interface_faults(job: Job, report: HostReport) -> Words:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from ringleader.errors import Fault, ProbeError, RefusedError, RequestError
 from ringleader.plan.job import Host, Ssh
@@ -136,9 +137,15 @@ class SshConnections:
         script.chmod(0o700)
         return (str(script), "-F", str(self.config))
 
-    def run(self, host: Host, argv: Iterable[str], *, stdin: bytes = b"", deadline: float) -> Reply:
+    def run(
+        self, host: Host, argv: Iterable[str], *, stdin: bytes | IO[bytes] = b"", deadline: float
+    ) -> Reply:
         """Run a command on a host, at most ``deadline`` seconds, its arguments byte for byte as they are."""
         return self._call(("-T", "--", mpi_name(host.name), remote_command(argv)), stdin, deadline)
+
+    def run_here(self, argv: Iterable[str], *, stdin: bytes, deadline: float) -> Reply:
+        """Run a program of this machine that uses the connections (``agent_argv``), such as rsync."""
+        return self._run(tuple(argv), stdin, deadline)
 
     def settings(self, host: Host) -> dict[str, tuple[str, ...]]:
         """Return what ssh would use for a host (``ssh -G``): lower-case option to its values."""
@@ -168,7 +175,10 @@ class SshConnections:
         self._end_masters(self._directory)
         os.close(self._held)
 
-    def _call(self, arguments: tuple[str, ...], stdin: bytes, deadline: float) -> Reply:
+    def _call(self, arguments: tuple[str, ...], stdin: bytes | IO[bytes], deadline: float) -> Reply:
+        return self._run((*self.agent_argv(), *arguments), stdin, deadline)
+
+    def _run(self, argv: tuple[str, ...], stdin: bytes | IO[bytes], deadline: float) -> Reply:
         # The shared connection's background process keeps our standard error open, so that is a file: waiting
         # for the end of a pipe would be waiting for that process.
         with tempfile.TemporaryFile() as errors:
@@ -181,8 +191,8 @@ class SshConnections:
                     text.replace(self.config)  # an ssh that starts just now reads the old or the new one
                     self._is_written = True
                 process = subprocess.Popen(
-                    (*self.agent_argv(), *arguments),
-                    stdin=subprocess.PIPE,
+                    argv,
+                    stdin=subprocess.PIPE if isinstance(stdin, bytes) else stdin,
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     env=self._environ,
@@ -192,7 +202,9 @@ class SshConnections:
                 self._running.add(process)
             with process:
                 try:
-                    stdout, _ = process.communicate(stdin, timeout=deadline)
+                    stdout, _ = process.communicate(
+                        stdin if isinstance(stdin, bytes) else None, timeout=deadline
+                    )
                     code = process.returncode
                 except subprocess.TimeoutExpired:
                     stdout, code = b"", TIMED_OUT
