@@ -46,7 +46,7 @@ def main() -> None:
         if is_ordered and status is None:
             process_tree.send([child], signal.SIGTERM)
         if kill_at is not None and time.monotonic() > kill_at:
-            process_tree.kill_below(os.getpid(), 5.0)
+            process_tree.kill_below(os.getpid())
             os._exit(KILLED)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 

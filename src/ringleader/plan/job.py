@@ -539,12 +539,7 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
     found += container_faults(job.container, job.container_engine, job.container_mounts, job.workdir)
-    if job.container is not None and (job.warm or job.elastic is not None):
-        what = "cannot be used with elastic jobs and --warm, whose ranks are forked on the hosts themselves"
-        wrong("--container", what, "leave one of them out")
-    if job.container is not None and job.sync.wanted:
-        what = "cannot be used with --sync yet: ranks in containers run in the hosts' own directories"
-        wrong("--container", what, "mount a shared directory (--container-mount), or leave one of them out")
+    found += _faults_beside_containers(job)
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
         wrong("--warm", what, "leave it out")
@@ -562,6 +557,27 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
         hint = f"use one of {', '.join(MPI_WORDS)}, or a path with a slash"
         wrong("--mpi", f"{job.mpi!r} is unknown", hint)
     return tuple(found)
+
+
+def _faults_beside_containers(job: Job) -> Iterator[Fault]:
+    """Yield the options of a job with which its ranks cannot be in containers."""
+    if job.container is None:
+        return
+    for what, is_given, hint in (
+        (
+            "elastic jobs and --warm, whose ranks are forked on the hosts themselves",
+            job.warm or job.elastic,
+            "",
+        ),
+        (
+            "--sync: its copy is not mounted",
+            job.sync.wanted,
+            "mount a shared directory (--container-mount), or ",
+        ),
+    ):
+        if is_given:
+            hint = f"{hint}leave one of them out"
+            yield Fault(where="--container", what=f"cannot be used with {what}", hint=hint)
 
 
 def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
