@@ -112,7 +112,7 @@ class CollectivePlan:
     )
     """-1 where the operation has none."""
     implementations: tuple[str, ...] = option(
-        "Also measure these, alternating, in the same job.",
+        "Also measure these implementations, interleaved in the same job.",
         "--against",
         default=("ringleader",),
         metavar=",".join(IMPLEMENTATIONS[1:]),
@@ -122,13 +122,14 @@ class CollectivePlan:
     )
     """In their order within a round."""
     memory: str = option(
-        "Memory of the arrays; registered: memory that the engine shares between the ranks of a host.",
+        "Memory of the arrays; registered: memory that Ringleader shares between the ranks of a host, so "
+        "that no copy is needed.",
         default="host",
         metavar="|".join(MEMORIES),
         choices=MEMORIES,
     )
     framework: str = option(
-        "Arrays to pass to the engine: PyTorch tensors if PyTorch is installed, else NumPy arrays.",
+        "Arrays to exchange: PyTorch tensors if PyTorch is installed, else NumPy arrays.",
         default="auto",
         metavar="|".join(FRAMEWORKS),
         choices=FRAMEWORKS,

@@ -171,7 +171,7 @@ JOB_COMMANDS: Table = {
     "submit": ("kubernetes.run_job", "Submit a job and follow it to its end."),
     "status": (f"{_JOBS}:status_command", "Show the jobs of a cluster and their states."),
     "logs": (f"{_JOBS}:logs_command", "Show the log of a launcher or a worker."),
-    "explain": (f"{_JOBS}:explain_command", "Explain why a job is not running, or why it failed."),
+    "explain": (f"{_JOBS}:explain_command", "Explain why a job isn't running, or why it failed."),
     "delete": (f"{_JOBS}:delete_command", "Delete jobs and everything that belongs to them."),
 }
 k8s = LazyGroup(

@@ -17,8 +17,7 @@ SHELLS = {
 
 @click.command(
     "completion",
-    help="Print the script that makes a shell complete commands, options and their values.\n\n\b\n  "
-    + "\n  ".join(SHELLS.values()),
+    help="Print a shell completion script.\n\n\b\n  " + "\n  ".join(SHELLS.values()),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("shell", type=click.Choice(tuple(SHELLS)), metavar="bash|zsh|fish")

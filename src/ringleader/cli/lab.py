@@ -67,7 +67,10 @@ class SlowOptions(HostOptions):
 
 
 def slow(options: SlowOptions) -> None:
-    """Slow down a host's link in one or both directions, as a bad cable or a port at a lower rate does."""
+    """Slow down a host's link.
+
+    In one or both directions, as a bad cable or a port at a lower rate does.
+    """
     faults, limit = list(options.faults), options.limit
     if options.off and (faults or limit != SlowLink()):
         what, hint = "lifts all limits: it takes none", "leave the rates out"
@@ -117,7 +120,7 @@ def _to_host(change: Callable[[Lab, LabHost], None]) -> Callable[[HostOptions], 
 def command() -> None:
     """Emulate a cluster on one machine: network namespaces, rate-limited links, an sshd per host.
 
-    Needs root. Use it by `ringleader run --lab`, or `ssh -F "$(ringleader lab status --ssh-config)" h1`.
+    Needs root. Use it with `ringleader run --lab`, or `ssh -F "$(ringleader lab status --ssh-config)" h1`.
     """
 
 
@@ -129,13 +132,15 @@ class UpOptions:
     subnet: str | None = option("Private network. [default: the first free 10.213.x.0/24]", after="ssh_port")
     root: str | None = option("Root file system of the hosts: an unpacked image.", metavar="DIR")
     mount: tuple[str, ...] = many(
-        "With --root: mount a path of the machine on every host; may be given again.",
+        "With --root: mount a path of the machine on every host. Can be repeated.",
         old=("--bind",),
         metavar="SRC:DST[:ro]",
     )
-    rdma: bool = flag("Make the hosts emulated machines (QEMU) with Soft-RoCE: real verbs.")
+    rdma: bool = flag("Run each host as a QEMU virtual machine with Soft-RoCE, so that RDMA verbs work.")
     kernel: str | None = option(
-        "With --rdma: directory with an unpacked kernel package. [default: /]", metavar="DIR"
+        "With --rdma: root directory that contains boot/vmlinuz-* and lib/modules, for example an unpacked "
+        "kernel package. [default: /, the kernel of this machine]",
+        metavar="DIR",
     )
     name: str = option(
         "Name of the lab.",
@@ -151,7 +156,10 @@ class UpOptions:
 
 
 def up(options: UpOptions) -> None:
-    """Start a lab; one that is already up is not changed."""
+    """Start a lab: an emulated cluster on this machine. Requires root.
+
+    If the lab is already running, do nothing.
+    """
     spec = _spec(options)
     if options.dry_run:
         machine = requirements.machine(spec, os.environ, saved_state.ROOT)

@@ -128,7 +128,7 @@ ringleader = LazyGroup(
     the machine or the cluster; 124 time limit; 128+n ended by signal n; else the code of
     the rank that failed.
 
-    Documentation: docs/README.md in the source repository.
+    Documentation: docs/README.md, terms: docs/glossary.md, in https://github.com/ringleader/ringleader.
     """,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -155,7 +155,8 @@ ringleader.params += [
         expose_value=False,
         allow_from_autoenv=False,
         callback=choose_file,
-        help="Read defaults from this file instead of the nearest ringleader.toml, whoever owns it.",
+        help="Read defaults from this file instead of the nearest ringleader.toml. The file's owner isn't "
+        "checked.",
     ),
     click.Option(
         ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."

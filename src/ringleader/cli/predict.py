@@ -207,14 +207,16 @@ class PredictOptions:
         **_AMOUNT,
     )
     batch: float | None = option("Samples per step of one rank; for a transformer, sequences.", **_AMOUNT)
-    parameters: float | None = option("Parameters of a transformer without a name.", **_AMOUNT)
-    layers: int | None = option("Its layers.", metavar="N", least=1, most=10_000, wrong=BEYOND)
+    parameters: float | None = option(
+        "Number of parameters, for a transformer not covered by --model.", **_AMOUNT
+    )
+    layers: int | None = option("Number of its layers.", metavar="N", least=1, most=10_000, wrong=BEYOND)
     hidden: int | None = option("Its hidden size.", metavar="N", least=1, most=1_000_000, wrong=BEYOND)
     sequence: int | None = option(
         "Tokens per sequence. [default: the model's]", metavar="N", least=1, most=10_000_000, wrong=BEYOND
     )
     mfu: float | None = option(
-        "Fraction of a GPU's peak that the model reaches. [default: from published rows]",
+        "Fraction of a GPU's peak that the model reaches. [default: from published benchmark results]",
         metavar="FRACTION",
         least=1e-6,
         most=1,
@@ -278,10 +280,10 @@ class PredictOptions:
         "Find the size at which efficiency falls below this fraction: 0.9.", metavar="FRACTION", **_PART
     )
     what_if: tuple[str, ...] = many(
-        "Another network to compare with; may be given again.", metavar="NAME", read=_BETWEEN
+        "Another network to compare with. Can be repeated.", metavar="NAME", read=_BETWEEN
     )
     from_specifications: bool = flag(
-        "Also predict sizes beyond four times the largest measured one, from specifications."
+        "Also predict sizes more than four times the largest measured size, using hardware specifications."
     )
     format: str = option(
         "How to print it.", default="table", choices=("table", "markdown"), old_choices=("json",)
@@ -527,9 +529,10 @@ def _usual_ranks(job: MeasuredJob, per_host: int, parts: int) -> tuple[int, ...]
 def command(options: PredictOptions) -> None:
     """Predict step time, rate and efficiency with more ranks or another network.
 
-    From a profile of one rank (TOML or JSON), a run that `ringleader scale` or `ringleader bench train` kept,
-    --model with --gpu, or --model with --rate and --batch. Every number says whether it is fitted to measured
-    points or from specifications.
+    The prediction starts from one of: a single-rank profile (TOML or JSON, not the traces of `run
+    --profile`), a run stored by `ringleader scale` or `ringleader bench train`, --model with --gpu, or
+    --model with --rate and --batch. Each number is marked as fitted to measurements or derived from
+    specifications.
     """
     with shown_while("fitting the model to the measured points"):
         found = forecast_of(options)

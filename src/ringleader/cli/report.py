@@ -176,13 +176,17 @@ class ReportOptions:
     )
     json: JsonOptions = group(JsonOptions)
     output: str | None = option(
-        "Write to a file instead of standard output.", "-o", "--output", called="-o", metavar="FILE"
+        "Write to this file, or for tensorboard and mlflow to this directory, instead of standard output.",
+        "-o",
+        "--output",
+        called="-o",
+        metavar="FILE",
     )
     replace: bool = flag("Overwrite the file of -o.", **REPLACE)
     against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
     fail_below: float | None = option(
-        "Exit with 1 if RUN is significantly below this fraction of BASELINE (0.9), has failed, or lacks "
-        "some of its numbers.",
+        "Exit with code 1 if RUN is significantly slower than RATIO × BASELINE (for example, 0.9), if RUN "
+        "failed, or if it lacks a number that BASELINE has.",
         metavar="RATIO",
         above=0,
         wrong="{} is not a number above 0",
@@ -207,8 +211,9 @@ class ReportOptions:
     "report",
     ReportOptions,
     help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report`, and the history of an "
-    "elastic job (`run --json-file`). Two runs of one kind are compared, the second with the first; three or "
-    "more are shown as a trend.",
+    "elastic job (`run --json-file`). Given two runs of the same kind, compare the second with the "
+    "first. Given three or more, show the trend. RUN is the path of a stored run; with --serve, DIR is "
+    "a directory of runs.",
 )
 def command(options: ReportOptions) -> int:
     """Render runs in one of the formats; return the exit code."""

@@ -53,13 +53,13 @@ class BuildOptions:
         choices=["oci", "rootless", "chroot"],
     )
     arguments: tuple[str, ...] = many(
-        "Pass one more argument to the builder; may be given again.", "--builder-arg", metavar="WORD"
+        "Pass one more argument to the builder. Can be repeated.", "--builder-arg", metavar="WORD"
     )
     pull: str = option("When to pull base images.", default="missing", choices=["missing", "always", "never"])
     no_cache: bool = flag("Do not use layers of earlier builds.")
     timestamp: int | None = option(
-        "Date of all files in the image, in seconds since 1970, so that the same recipe gives the same "
-        "image. [default: SOURCE_DATE_EPOCH, else the time of the build]",
+        "Unix timestamp to set on all files in the image, for reproducible builds. [default: "
+        "SOURCE_DATE_EPOCH, else the time of the build]",
         least=0,
         unit="seconds",
         metavar="SECONDS",

@@ -57,7 +57,7 @@ class ElasticOptions:
     discovery_seconds: float | None = None
     """Between two looks at the hosts; ``None``: as often as befits where they come from."""
     slots: int | None = option(
-        "Slots of hosts for which COMMAND or the hostfile gives none. [default: one per GPU, else per core]",
+        "Slots for hosts listed without a slot count. [default: one per GPU, else per core]",
         "--slots-per-host",
         old=("--slots",),
         **_COUNT,
@@ -73,12 +73,15 @@ class ElasticOptions:
         "Do not replace a failed rank: remove its host from the job, as Horovod does.", of="cluster"
     )
     reset_limit: int | None = option(
-        "Stop after N membership changes.", of="cluster", **(_COUNT | {"least": 0})
+        "Stop the job after ranks have been added or removed N times.",
+        of="cluster",
+        **(_COUNT | {"least": 0}),
     )
     """Generations after the first; ``None``: any number."""
     cooldown: tuple[float, float] | None = option(
-        "Seconds for which a failed host is unused; doubles each time. [default: 10 600 if hosts come "
-        "from COMMAND, a hostfile or Slurm; otherwise it is not used again]",
+        "How long to exclude a failed host, in seconds: starts at SHORTEST and doubles with each failure, "
+        "up to LONGEST. [default: 10 and 600 with a discovery command, a hostfile, or Slurm; otherwise the "
+        "host isn't used again]",
         "--blacklist-cooldown-range",
         nargs=2,
         metavar="SHORTEST LONGEST",
@@ -87,7 +90,8 @@ class ElasticOptions:
     )
     """``None``: it stays out for good."""
     timeout: float = option(
-        "Time to wait for enough hosts, and for ranks to call init again. [default: 600]",
+        "How long to wait for enough hosts to join, and for ranks to reinitialize after a change. [default: "
+        "600]",
         "--elastic-timeout",
         default=600.0,
         most=LONGEST_TIMEOUT,
@@ -103,11 +107,14 @@ class ElasticOptions:
     )
     """``None``: ``timeout`` counts, and only once its generation is over."""
     checkpoint_dir: str | None = option(
-        "Directory on each host where commits are saved; a new job resumes from them.",
+        "Directory on each host for saved elastic states (state.commit()). A new job resumes from the "
+        "latest one.",
         metavar="DIR",
         of="cluster",
     )
-    checkpoint_every: int = option("Save every Nth commit. [default: 10]", default=10, of="cluster", **_COUNT)
+    checkpoint_every: int = option(
+        "Save the state of every Nth commit(). [default: 10]", default=10, of="cluster", **_COUNT
+    )
 
     def faults(self, np: int | None) -> list[Fault]:
         """Return what is wrong with it, ``np`` ranks being asked for."""

@@ -249,7 +249,8 @@ class Job:
         "Network interfaces for startup and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
-        "embedded, openmpi5, openmpi4, mpich, mvapich, intel, or the path of an mpirun or an MPI's root.",
+        "MPI: embedded (bundled Open MPI 5), openmpi5, openmpi4, mpich, mvapich, intel, or the path to an "
+        "mpirun or an MPI. [default: embedded, else on PATH]",
         metavar="MPI",
         of="hosts",
     )
@@ -274,14 +275,15 @@ class Job:
         of="hosts",
     )
     container_mounts: tuple[str, ...] = many(
-        "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory; "
-        "may be given again.",
+        "Mount a directory or file of each host in the containers, besides /tmp and the ranks' directory. "
+        "Can be repeated.",
         "--container-mount",
         metavar="SRC:DST[:ro]",
         of="hosts",
     )
     start_timeout: float = option(
-        "Time for all ranks to start; time limits for hosts scale with it. [default: 60]",
+        "How long to wait for all ranks to start. Time limits for checking hosts scale with this value. "
+        "[default: 60]",
         default=60.0,
         of="hosts",
         **SECONDS,
@@ -326,7 +328,7 @@ class Job:
         of="bench cluster",
     )
     placement: Placement = option(
-        "Fill one host after the other (slot), or go around the hosts (node).",
+        "Fill each host before using the next (slot), or assign ranks to hosts round-robin (node).",
         "--map-by",
         default=Placement.SLOT,
         metavar="slot|node",
@@ -352,8 +354,8 @@ class Job:
         of="scale bench",
     )
     threads: int | None = option(
-        "Threads per rank: sets OMP_NUM_THREADS and the variables of TensorFlow and XLA. [default: yours, "
-        "else its share of the cores]",
+        "Threads per rank: sets OMP_NUM_THREADS and the variables of TensorFlow and XLA. [default: "
+        "OMP_NUM_THREADS if set, else the rank's share of the cores]",
         metavar="N",
         least=1,
         unit="threads",
@@ -367,17 +369,17 @@ class Job:
     )
     env: tuple[tuple[str, str], ...] = ()
     """Variables set for every rank, last one wins (``-x NAME=VALUE``, ``--env-file``)."""
-    as_horovod: bool = flag("Let 'import horovod.torch' give ringleader.torch.", of="scale")
+    as_horovod: bool = flag("'import horovod.torch' imports ringleader.torch.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
         "Transport that must carry the ranks' traffic: rdma, infiniband, roce, iwarp, efa or tcp between "
         "hosts; shm or p2p within a host; gdr (GPUDirect RDMA). If it does not, or if that cannot be "
         "proved, the exit code is 3; known problems stop the job before it starts.",
-        metavar="WIRE[,WIRE]",
+        metavar="TRANSPORT[,TRANSPORT]",
         of="scale",
     )
     transport_settings: bool = flag(
-        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI); "
+        "Do not set variables for the transports of each host (NCCL, UCX, libfabric, MPI, Gloo); "
         "`ringleader run --dry-run` prints them.",
         "--no-settings",
         default=True,
@@ -387,14 +389,14 @@ class Job:
     """Give ranks on several hosts the variables that fit each host's NICs (NCCL, UCX, libfabric, MPI, Gloo),
     but for those that the user has set."""
     consistency_check: str | None = option(
-        "Compare the ranks' parameters from time to time (at most 0.1% of a step); if they differ, warn "
-        "or stop the job. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
+        "Periodically check that all ranks have the same parameters, and warn or stop the job if they "
+        "differ. Takes at most 0.1% of the training time. [default: RINGLEADER_CONSISTENCY_CHECK, else warn]",
         choices=CONSISTENCY,
         of="scale cluster",
     )
     recycled_results: int | None = option(
-        "Reuse the memory of up to N discarded results per tensor size (256 KiB and more) instead of "
-        "allocating anew; 0 turns it off. [default: "
+        "Keep up to N freed result tensors of each size (256 KiB or larger) for reuse instead of allocating "
+        "new ones. 0 disables this. [default: "
         f"RINGLEADER_RECYCLED_RESULTS, else {RECYCLED_RESULTS}]",
         metavar="N",
         least=0,
@@ -424,19 +426,20 @@ class Job:
         **SECONDS,
     )
     hang_seconds: float | None = option(
-        "After this time without a step (without output, where no steps are known), print what every rank "
-        "does and which one the others wait for; the job continues.",
+        "If no step completes for this long, print what each rank is doing and which rank the others are "
+        "waiting for. If steps can't be counted, time without output counts instead. The job continues.",
         of="scale",
         **SECONDS,
     )
     profile: str | None = option(
-        "Record optimizer steps FIRST to LAST on every rank with PyTorch's profiler, and print where they "
-        "went; the script needs no change.",
+        "Record optimizer steps FIRST to LAST on every rank with PyTorch's profiler, and print where the "
+        "time went. No changes to the script are needed.",
         metavar="FIRST:LAST",
         read=_steps,
     )
     profile_dir: str | None = option(
-        "Directory for the traces of --profile. [default: in that of --report, else in a new one in runs]",
+        "Directory for the traces of --profile. [default: `profile` in the --report directory, else in a "
+        "new directory under `runs`]",
         metavar="DIR",
         read=_directory,
     )
@@ -488,7 +491,7 @@ class Job:
     code: Code | None = None
     """Given once the code has been read (``launch.code_files``)."""
     extra_mpirun_args: tuple[str, ...] = many(
-        "Pass one more argument to mpirun, unchanged; may be given again.",
+        "Pass one more argument to mpirun, unchanged. Can be repeated.",
         "--mpirun-arg",
         metavar="WORD",
         after="mpi",

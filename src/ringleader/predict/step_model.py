@@ -45,12 +45,12 @@ class Setup:
         "Ranks per host. [default: as measured, else 8]", default=1, least=1, most=1024, **_COUNT
     )
     algorithm: str = option(
-        "How gradients are summed; nccl: as NCCL chooses; engine: Ringleader's, in the memory of CPUs. "
-        "Default: nccl with --gpu, else hierarchical.",
+        "How gradients are summed; nccl: as NCCL chooses; engine: Ringleader's own algorithm, in host "
+        "memory. Default: nccl with --gpu, else hierarchical.",
         default="hierarchical",
         choices=ALGORITHMS,
     )
-    wire: str = option("Type in which gradients are sent.", default="fp32", choices=tuple(WIRE_BYTES))
+    wire: str = option("Data type used to send gradients.", default="fp32", choices=tuple(WIRE_BYTES))
     straggler: float = option(
         "Standard deviation of a rank's step time, as a fraction of it. [default: from measured points, "
         "else 0]",
@@ -87,8 +87,8 @@ class Setup:
     shard_ranks: int = option(
         "Ranks that share one copy of the state (HSDP). Default: all.", default=0, most=MOST_RANKS, **_SOME
     )
-    tensor: int = option("Ranks that share each layer.", default=1, least=1, most=1024, **_COUNT)
-    pipeline: int = option("Stages of layers.", default=1, least=1, most=1024, **_COUNT)
+    tensor: int = option("Number of tensor-parallel ranks.", default=1, least=1, most=1024, **_COUNT)
+    pipeline: int = option("Number of pipeline stages.", default=1, least=1, most=1024, **_COUNT)
     recompute: bool = flag("Recompute activations in the backward pass (checkpointing).")
     contention: float = 0.0
     """κ: seconds that computing loses by hiding what would take a second over the link within a host."""

@@ -106,7 +106,7 @@ class HorovodrunOptions:
     )
     nics: frozenset[str] | None = _option(
         "--network-interfaces --network-interface NAME[,NAME]",
-        "Interfaces for start-up and for the ranks' traffic; may be given again.",
+        "Interfaces for start-up and for the ranks' traffic. Can be repeated.",
     )
 
     ssh_port: int | None = _option("-p --ssh-port PORT", "Port of sshd on every host.")
@@ -164,8 +164,8 @@ class HorovodrunOptions:
     )
     elastic_timeout: int | None = _option(
         "SECONDS",
-        "For enough hosts to come, and for ranks to call init again. "
-        "[default: HOROVOD_ELASTIC_TIMEOUT, else 600]",
+        "How long to wait for enough hosts to join, and for ranks to reinitialize after a change. [default: "
+        "HOROVOD_ELASTIC_TIMEOUT, else 600]",
     )
     reset_limit: int | None = _option("N", "End an elastic job at the reset after N.")
     cooldown_range: tuple[int, ...] | None = _option(

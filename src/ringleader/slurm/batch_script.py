@@ -82,10 +82,11 @@ class BatchOptions:
     gpus: int | None = option("GPUs of each node.", metavar="N", least=0, wrong=LEAST)
     job_name: str | None = option("Name of the job. [default: the script's]", metavar="NAME", read=_name)
     requeue: bool = flag(
-        "Shortly before its time limit, ask the job to end and queue it again; also after a node failure."
+        "Stop the job shortly before it reaches its time limit and requeue it. Also requeue after a node "
+        "failure."
     )
     sbatch_arg: tuple[str, ...] = many(
-        "Pass one more option to sbatch: --sbatch-arg=--constraint=a100; may be given again.",
+        "Pass one more option to sbatch: --sbatch-arg=--constraint=a100. Can be repeated.",
         metavar="WORD",
         read=_sbatch_word,
     )

@@ -88,7 +88,8 @@ class CollectiveOptions:
     )
     plan: Mapping[str, Any] = group(CollectivePlan, given=True)
     from_file: str | None = option(
-        "Do not measure: store results that nccl-tests printed or wrote with -J (-: stdin).", metavar="FILE"
+        "Do not measure: store results that nccl-tests printed or wrote with -J (`-` for standard input).",
+        metavar="FILE",
     )
     shared: BenchOptions = group(
         BenchOptions, changed={"np": "Number of ranks. [default: one per slot of the hosts; 2 without hosts]"}
@@ -214,8 +215,8 @@ HELP = """{what}
   ringleader bench {name} -H h1:2,h2:2 -b 8 -e 1G -f 2 --against mpi,gloo
   ringleader bench {name} --from-file nccl-tests.txt
 
-Columns and factors are those of nccl-tests, and so are options, except that its -n is --iters and its -o
-is --redop. 1 GB is 10^9 bytes.
+Output columns, bandwidth factors, and options match nccl-tests, except that nccl-tests' -n is --iters and
+-o is --redop. 1 GB is 10^9 bytes.
 """
 WHAT = {
     "allreduce": "Measure allreduce: every rank gets the reduction of all ranks' arrays.",

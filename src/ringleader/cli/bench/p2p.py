@@ -80,7 +80,7 @@ class PairOptions:
         hint="write an integer above 1",
     )
     window: int = option(
-        "Messages in flight when rates are measured, at most 64 MiB together.",
+        "Number of messages in flight during bandwidth tests, limited to 64 MiB in total.",
         default=64,
         metavar="N",
         least=1,
@@ -89,7 +89,7 @@ class PairOptions:
     )
     bidirectional: bool = flag("Also measure both directions at the same time.")
     seconds: float = option(
-        "Time to measure all pairs and sizes, without startup.",
+        "Total time for all measurements, excluding startup.",
         default=20,
         above=0,
         most=86400,
@@ -102,7 +102,8 @@ class PairOptions:
         read=read_ranks,
     )
     per_host: int | None = option(
-        "Ranks per host, in place of -n. [default: 1; 2 on a single host; with --ranks, one per slot]",
+        "Ranks per host; can't be combined with -n. [default: 1, or 2 if there is only one host; with "
+        "--ranks, one per slot]",
         metavar="N",
         least=1,
         most=MOST_RANKS,
@@ -118,10 +119,13 @@ class PairOptions:
         metavar="mlx5_0[:1]",
     )
     from_file: str | None = option(
-        "Do not measure: store results that such programs printed (-: stdin).", metavar="FILE"
+        "Do not measure: store results that such programs printed (`-` for standard input).", metavar="FILE"
     )
     shared: BenchOptions = group(
-        BenchOptions, changed={"np": "Number of ranks, in place of --per-host. [default: as --per-host says]"}
+        BenchOptions,
+        changed={
+            "np": "Number of ranks; can't be combined with --per-host. [default: follows from --per-host]"
+        },
     )
 
 

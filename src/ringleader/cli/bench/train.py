@@ -221,7 +221,7 @@ class TrainOptions:
 
     plan: Mapping[str, Any] = group(TrainingPlan, given=True)
     format: str = option(
-        "Print our table, or rank 0's results of the first variant as tf_cnn_benchmarks prints them.",
+        "Print a table, or the results of the first variant on rank 0 in the format of tf_cnn_benchmarks.",
         default=TABLE,
         metavar=f"{TABLE}|{TF_CNN}",
         choices=(TABLE, TF_CNN),
@@ -265,10 +265,11 @@ def lab_threads(job: Job, cores: int, environ: Mapping[str, str]) -> int | None:
     everyday=f"model batch arms steps repeats precision optimizer data {SHARED_EVERYDAY}",
 )
 def command(options: TrainOptions) -> int:
-    """Train a known model in several variants; show how fast each is and where the time of a step goes.
+    """Train a built-in model in several variants, and show the speed of each and where the step time goes.
 
-    All variants alternate in the same processes. At the end, the weights of coupled ranks are compared. The
-    run's directory also gets a profile for predictions: ringleader predict runs/NAME/profile.toml
+    All variants alternate in the same processes. At the end, the weights of ranks that trained together are
+    compared: they must be equal. The run directory also contains a profile for `ringleader predict
+    runs/NAME/profile.toml`.
     """
     line, faults = ProgressLine(prefix=""), Faults()
     plan = training_plan(options, faults)

@@ -45,6 +45,7 @@ _ON = {
     "hint": "use local, ssh, lab, kubernetes; in Pods: ringleader run --on kubernetes … -- ringleader doctor",
     "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
 }
+_ONE_EACH = "As in torchrun; `doctor` starts one process on each host."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,8 @@ class NodeOptions:
         "With --on kubernetes: only nodes with this label. [default: all nodes]", metavar="LABEL[=VALUE]"
     )
     pod_image: str | None = option(
-        "With --on kubernetes: read facts on each node by a Pod of this image, which must contain "
-        "Ringleader.",
+        "With --on kubernetes: collect facts by running a Pod with this image on each node. The image must "
+        "contain Ringleader.",
         metavar="IMAGE",
     )
     nics: NicOptions = group(NicOptions, of="nodes")
@@ -76,7 +77,7 @@ EXCLUSIVE = {
 class DoctorOptions:
     """The options of ``doctor``."""
 
-    verbose: bool = flag("Also show checks that passed or could not be made.", "-v", "--verbose")
+    verbose: bool = flag("Also show checks that passed or were skipped.", "-v", "--verbose")
     facts: bool = flag("Print the facts as JSON, without checking them.")
     facts_from: tuple[str, ...] = many(
         "Check facts that --facts printed, here or elsewhere; several hosts are compared.", metavar="FILE"
@@ -85,9 +86,11 @@ class DoctorOptions:
         "Check how much counters have grown since these facts of the same hosts (printed by --facts).",
         metavar="FILE",
     )
-    expect: str | None = option("Compare every host with this profile of what it must have.", metavar="FILE")
+    expect: str | None = option(
+        "Check every host against the requirements in this file (see --write-expect).", metavar="FILE"
+    )
     write_expect: str | None = option(
-        "Write a profile of this host, or of the first of several.", metavar="FILE"
+        "Write the requirements for --expect from this host, or from the first of several.", metavar="FILE"
     )
     replace: bool = flag("Overwrite the file of --write-expect.", **REPLACE)
     active: bool = flag(
@@ -103,13 +106,13 @@ class DoctorOptions:
     )
     image: bool = flag("Test the image of this container, or this machine: load libraries, start programs.")
     sbom: str | None = option(
-        "Write the list of installed packages as CycloneDX JSON (-: print it). Without --image, nothing "
-        "is checked.",
+        "Write a CycloneDX SBOM of the installed packages (`-` for standard output). Unless --image is "
+        "given, no checks are run.",
         metavar="FILE",
     )
     timeout: float = option("Time limit for everything.", default=300, **SECONDS)
     json: JsonOptions = group(JsonOptions)
-    hosts: HostOptions = group(HostOptions, changed={"on": _ON})
+    hosts: HostOptions = group(HostOptions, changed={"on": _ON, "nproc_per_node": _ONE_EACH})
     job: Job = group(Job, of="hosts")
     nodes: NodeOptions = group(NodeOptions)
 
@@ -349,16 +352,16 @@ def command(options: DoctorOptions) -> int:
     \b
       ringleader doctor
       ringleader doctor -H node1,node2
-      ringleader doctor --hostfile hosts.txt --expect profile.toml --active
+      ringleader doctor --hostfile hosts.txt --expect required.toml --active
       ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
       ringleader doctor --facts > node1.json
       ringleader doctor --image
 
     Without hosts, it reads what a rank on this host would find (NICs, RDMA, GPUs, limits, MPI, frameworks,
-    ssh) and starts nothing. With hosts, or in an allocation of Slurm, PBS or LSF, it starts one rank on each
-    host and compares them. On Kubernetes, it checks the nodes; with --pod-image, it also starts a Pod on
-    each. --image tests an image: it loads libraries, starts sshd on a free loopback port with temporary keys,
-    and starts two ranks through it. If a check fails, the exit code is 3.
+    ssh) and starts nothing. With hosts, or in an allocation of Slurm, PBS or LSF, it starts one process on
+    each host and compares the results. On Kubernetes, it checks the nodes; with --pod-image, it also starts a
+    Pod on each. --image tests an image: it loads libraries, starts sshd on a free loopback port with
+    temporary keys, and starts two ranks through it. If a check fails, the exit code is 3.
     """
     options = in_allocation(options, os.environ)
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]

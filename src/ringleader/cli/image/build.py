@@ -93,9 +93,9 @@ class ImageOptions:
         after="isolation",
     )
     no_check: bool = flag(NO_CHECK)
-    test: bool = flag("Run the self-test in the image; fail if it fails.")
+    test: bool = flag("Run the self-test in the built image, and exit with an error if it fails.")
     sbom: str | None = option(
-        "Write the list of the image's packages as CycloneDX JSON (-: print it).", metavar="FILE"
+        "Write a CycloneDX SBOM of the image's packages (`-` for standard output).", metavar="FILE"
     )
     provenance: str | None = option(
         "Write what the image was made of, and by what, as a statement of SLSA (in-toto JSON).",
@@ -110,6 +110,8 @@ class ImageOptions:
 @Command.of("build", ImageOptions, no_args_is_help=True)
 def command(options: ImageOptions) -> None:
     """Build an image from a recipe with buildah, podman or docker: the first of them that works.
+
+    PROFILE is a built-in recipe (see `ringleader image list`); FILE is a recipe in TOML.
 
     \b
       ringleader image build pytorch-cpu --tag example.org/team/train:1

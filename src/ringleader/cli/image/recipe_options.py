@@ -57,7 +57,8 @@ class RecipeOptions:
     """What changes a recipe."""
 
     set: tuple[str, ...] = many(
-        "Change a key of the recipe: torch.version=2.9.1 (lists: with commas); may be given again.",
+        "Override a key of the recipe, for example torch.version=2.9.1. Separate list items with commas. "
+        "Can be repeated.",
         metavar="BLOCK.KEY=VALUE",
     )
     mirror: tuple[str, ...] = many(

@@ -188,8 +188,9 @@ class RenderOptions:
 def render_command(options: RenderOptions) -> None:
     """Print a recipe as a Dockerfile or as an Apptainer definition.
 
-    The recipe is checked first (`ringleader image check`): faults are errors, doubts are warnings. Nothing
-    is downloaded. `docker build`, `podman build`, `buildah build` and `apptainer build` build what -o writes.
+    The recipe is checked first (`ringleader image check`): definite problems are errors, possible
+    ones are warnings. Nothing is downloaded. `docker build`, `podman build`, `buildah build` and `apptainer
+    build` build what -o writes.
     """
     image, contents = opened_image(options.recipe, options.changes, checked=not options.no_check)
     if options.output:

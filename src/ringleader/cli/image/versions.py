@@ -114,7 +114,7 @@ class CheckOptions:
 
     recipes: tuple[str, ...] = argument("[PROFILE|FILE]…", default=(), shell_complete=complete_recipe)
     recipe: RecipeOptions = group(RecipeOptions)
-    gpu: tuple[str, ...] = many("GPU that the image must run on: h100; may be given again.", metavar="NAME")
+    gpu: tuple[str, ...] = many("GPU that the image must run on: h100. Can be repeated.", metavar="NAME")
     driver: str = option("NVIDIA driver of the hosts: 535.129.", default="", metavar="VERSION")
     network: str = option(
         "Network between hosts: infiniband, roce, efa, erdma or tcp.",
@@ -130,12 +130,13 @@ class CheckOptions:
 def check_command(options: CheckOptions) -> int:
     """Check whether the parts of recipes fit together, and propose the nearest set that does.
 
-    Without a name, all profiles are checked. Each finding lists the rows of the version tables behind it and
-    their sources. Findings based on an "unverified" row are only warnings. Nothing is downloaded.
+    Without a name, all profiles are checked. Each finding cites the compatibility data it is based on, with
+    sources. Findings based on data that hasn't been verified are reported as warnings. Nothing is downloaded.
 
-    Historical images are kept as they were once built. If parts are no longer available or never fitted, they
-    are listed as "cannot be built today"; name one to see why. This is an error only with --strict. A fault
-    in any other recipe gives exit code 2.
+    Some built-in profiles reproduce historical images (see docs/reference/historical-images.md) and are kept
+    unchanged. Those whose parts are no longer available, or were never compatible, are listed as "cannot be
+    built today"; pass the name of one to see why. This is an error only with --strict. A fault in any other
+    recipe gives exit code 2.
     """
     found = _checked(options)
     show(
@@ -216,7 +217,9 @@ class SolveOptions:
 
 @Command.of("solve", SolveOptions)
 def solve_command(options: SolveOptions) -> None:
-    """Propose a complete set of versions that fit together: the newest, the same for the same constraints.
+    """Propose a complete set of compatible versions, preferring the newest.
+
+    The same constraints always give the same result.
 
     \b
     torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
@@ -228,8 +231,8 @@ def solve_command(options: SolveOptions) -> None:
     python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
     network=roce    network between hosts: infiniband, roce, efa, erdma or tcp
 
-    Nothing is downloaded. If no set fits, the conflicting constraints are listed with the rows of the version
-    tables behind them and with what would fit without one of them; the exit code is 2.
+    Nothing is downloaded. If no set fits, the conflicting constraints are listed, with the data behind each
+    and what would work if you dropped one. The exit code is then 2.
     """
     if not options.constraints:
         hint = "ringleader image solve torch=2.8 gpu=h100"

@@ -134,8 +134,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"{_line(cells, columns)}\n" for cells in rows)
 
 
-EXPLAIN_HELP = """Explain why JOB is not running or why it failed, from its conditions, Pods and events, and
-what to do about it."""
+EXPLAIN_HELP = """Explain why JOB isn't running or why it failed, and what to do about it. Uses the job's
+conditions, Pods, and events."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -316,7 +316,7 @@ class SubmitOptions:
     """The options of ``submit``."""
 
     on: Literal["kubernetes", "pods"] = option(
-        "pods: without an operator and MPIJobs; this command creates the Pods and cleans up.",
+        "pods: create the Pods directly, without an operator or MPIJobs, and delete them at the end.",
         default="kubernetes",
         metavar="kubernetes|pods",
         choices=("kubernetes", "pods"),
@@ -345,8 +345,8 @@ class SubmitOptions:
 def command(options: SubmitOptions) -> int:
     """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
-    The job is read from FILE (YAML or JSON; -: stdin; a TrainJob too) or, with --image, made from the options
-    and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
+    The job is an MPIJob or TrainJob read from FILE (YAML or JSON, or `-` for standard input) or, with
+    --image, made from the options and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
 
     \b
       ringleader k8s submit job.yaml

@@ -61,8 +61,8 @@ class HostOptions:
         "As in torchrun: N ranks on every host.", old=("--nproc_per_node",), metavar="N"
     )
     no_allocation: bool = flag(
-        "Ignore the surrounding Slurm, PBS or LSF allocation, also if srun or mpirun has started several "
-        "copies of this command."
+        "Ignore the current Slurm, PBS, or LSF allocation, even if this command was started by srun or "
+        "mpirun."
     )
 
     @property

@@ -43,10 +43,11 @@ class ClusterOptions:
 
 
 _HELP = {
-    "np": "Number of ranks. [default: those of one worker; for an elastic job, --max-np or --min-np]",
+    "np": "Number of ranks. [default: enough for one worker (--slots-per-worker); for an elastic job, "
+    "--max-np, else --min-np]",
     "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if given]",
     "master_port": "MASTER_PORT. [default: 29500]",
-    "map_by": "Fill one worker after the other (slot), or go around the workers (node).",
+    "map_by": "Fill each worker before using the next (slot), or assign ranks to workers round-robin (node).",
     "timeout": "Stop the job after it has run for this time.",
     "workdir": "Working directory of the ranks. [default: the image's]",
 }
@@ -55,9 +56,10 @@ _ELASTIC_HELP = {
     "max_np": "Make the job elastic: kubectl scale mpijob can grow it to up to N ranks. [default: no limit]",
     "min_hosts": "Minimum number of workers. [default: 1]",
     "max_hosts": "Maximum number of workers.",
-    "blacklist_cooldown_range": "Seconds for which the name of a failed worker is unused; doubles each "
-    "time. [default: 5 60]",
-    "checkpoint_dir": "Directory in each worker where commits are saved; a new job resumes from them.",
+    "blacklist_cooldown_range": "How long to exclude a failed worker, in seconds: starts at SHORTEST and "
+    "doubles with each failure, up to LONGEST. [default: 5 and 60]",
+    "checkpoint_dir": "Directory in each worker for saved elastic states (state.commit()). A new job resumes "
+    "from the latest one.",
 }
 """What options of ``run`` mean on a cluster, where that differs in detail."""
 
@@ -88,7 +90,8 @@ class FollowOptions:
     detach: bool = flag("Submit the job, print its name, and exit.")
     rm: bool = flag("Delete the job when it ends.")
     form: str = option(
-        "Kind of the job on the cluster. A TrainJob needs Kubeflow Trainer v2, and no operator of ours.",
+        "Kind of the job on the cluster. A TrainJob requires Kubeflow Trainer v2 and doesn't need "
+        "Ringleader's operator.",
         "--as",
         default="mpijob",
         metavar="mpijob|trainjob",
@@ -103,7 +106,7 @@ class FollowOptions:
     operator_image: str | None = option(
         "With --on pods or --as trainjob: image of Ringleader's operator, for init containers that wait for "
         "the workers; --spawn exec needs it. [default: none; the launcher waits until the workers' names "
-        "resolve, that of a TrainJob is made when they are ready]",
+        "resolve. With --as trainjob, the launcher is created once the workers are ready.]",
         metavar="IMAGE",
         of="scale pods trainer",
     )
@@ -125,6 +128,8 @@ SHARED |= {"quiet", "dry_run", "start_timeout"}
 _OWN = names_of(KubernetesOptions) - SHARED
 OF_SLURM = names_of(BatchOptions)
 """Parameters of ``run`` for ``--on slurm``; some of them mean something on a cluster too."""
+SECTION = "Options on Kubernetes (--on kubernetes, --on pods)"
+"""Heading of the others in a full help."""
 _NAMES_HOSTS = ("hosts", "hostfile", "lab", "lab_name", "nnodes", "nproc_per_node")
 
 

@@ -130,7 +130,7 @@ class RankOptions:
         of="scale",
     )
     x: tuple[str, ...] = many(
-        "Set a variable for every rank, or pass on yours; may be given again.",
+        "Set an environment variable on every rank, or pass through the current value. Can be repeated.",
         "-x",
         metavar="NAME[=VALUE]",
         after="master_port threads",
@@ -143,8 +143,8 @@ class RankOptions:
         of="scale bench cluster",
     )
     timeline: str | None = option(
-        "Write a Chrome trace of rank 0's operations; with {rank} in the name, of every rank's. DYNAMIC: "
-        "the script starts and stops it.",
+        "Write a Chrome trace of rank 0's operations. Include {rank} in the name to write one file per "
+        "rank. Use DYNAMIC as FILE to let the script start and stop recording.",
         metavar="FILE",
         after="no_settings",
     )

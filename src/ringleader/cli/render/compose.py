@@ -146,12 +146,12 @@ class ComposeOptions:
         after="np",
     )
     mount: tuple[str, ...] = many(
-        "Mount a path of the host in every container; may be given again.",
+        "Mount a path of the host in every container. Can be repeated.",
         metavar="SRC:DST[:ro]",
         after="project_name",
     )
     env: tuple[str, ...] = many(
-        "Set a variable in the containers and in every session in them; may be given again.",
+        "Set a variable in the containers and in every session in them. Can be repeated.",
         "-x",
         old=("--env",),
         metavar="NAME[=VALUE]",

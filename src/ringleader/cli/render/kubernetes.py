@@ -90,9 +90,9 @@ def mpijob_command(options: MpiJobOptions) -> None:
       ringleader render mpijob --convert job-of-2019.yaml
 
     With --image, the job is made from the options, as by run --on kubernetes, and works with every v2beta1
-    controller. Otherwise FILE is YAML or JSON with any number of objects (-: stdin). All faults are listed with
-    file, line and field, and the exit code is 2. Fields added by a server (uid, status and so on) are removed.
-    Objects of other kinds are printed unchanged.
+    controller. Otherwise FILE is YAML or JSON with any number of objects (`-` for standard input).
+    All faults are listed with file, line and field, and the exit code is 2. Fields added by a server (uid,
+    status and so on) are removed. Objects of other kinds are printed unchanged.
     """  # noqa: E501
     show_objects(
         options.json, of_options(options) if options.job.pods.image is not None else of_files(options)

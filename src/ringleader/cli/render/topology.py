@@ -45,7 +45,8 @@ READ_SECONDS = 60.0
 def facts_from_option() -> Any:
     """Return the field of ``--facts-from FILE``."""
     return option(
-        "Facts of another host, written by ringleader doctor --facts (-: stdin). [default: this host]",
+        "Facts of another host, written by ringleader doctor --facts (`-` for standard input). [default: "
+        "this host]",
         OPTION_NAME,
         metavar="FILE",
     )

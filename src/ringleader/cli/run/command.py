@@ -29,6 +29,7 @@ from ringleader.cli.options.host_options import (
 from ringleader.cli.options.kubernetes_options import (
     OF_SLURM,
     PLACES,
+    SECTION,
     KubernetesOptions,
     is_for_clusters,
     means_nothing,
@@ -139,7 +140,7 @@ def _end(end: RankEnd) -> dict[str, Any]:
 
 
 _IN_SLURM_TOO = {
-    "gpus": "GPUs per worker; with Slurm, per node.",
+    "gpus": "GPUs per worker; with --on slurm, per node.",
     "job_name": "Name of the job. [default: COMMAND's name; on Kubernetes, plus five random letters]",
     "detach": "Submit the job, print its name (its number in Slurm), and exit.",
 }
@@ -183,11 +184,13 @@ class RunCommand(Command[RunOptions]):
         is_there = bool(set(ctx.meta.get("ringleader.on", ())) & set(PLACES))
         if is_there and not is_full_help(ctx):
             elsewhere = [one for one in elsewhere if not means_nothing(one)]
-        yield from self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx))
+        gpus = [one for one in on_cluster if one.name == "gpus"]
+        for title, shown in self.in_sections(elsewhere, is_full=is_there or is_full_help(ctx)):
+            yield title, [*shown, *gpus] if title == BatchOptions.SECTION else shown
         if "slurm" in ctx.meta.get("ringleader.on", ()) and not is_full_help(ctx):
             yield "Options in Slurm", [one for one in every if one.name in OF_SLURM]
         if is_full_help(ctx):
-            yield "Options on Kubernetes (--on kubernetes, --on pods)", on_cluster
+            yield SECTION, on_cluster
         elif is_there:
             yield "Options on Kubernetes", on_cluster
 
@@ -206,7 +209,7 @@ class RunCommand(Command[RunOptions]):
 def command(options: RunOptions) -> int:
     """Run COMMAND on many ranks: here, over ssh, in a lab, in Slurm, or on Kubernetes.
 
-    Everything from the first word that is not an option belongs to COMMAND, including its options.
+    Options after COMMAND are passed to COMMAND; `--` before it is optional.
 
     \b
       ringleader run -n 2 python train.py --lr 0.1
@@ -215,7 +218,7 @@ def command(options: RunOptions) -> int:
       ringleader run --on slurm --nodes 2 --gpus 8 --time 2:00:00 -- python train.py
       ringleader run --on kubernetes -n 8 --image example.org/team/train:1 -- python train.py
 
-    Without hosts, a surrounding Slurm, PBS or LSF allocation is used, else this machine.
+    Without hosts: the current Slurm, PBS, or LSF allocation, else this machine.
     """
     on = options.hosts.on
     context = click.get_current_context()

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from ringleader.bench.scale.sizes import hosts_for, placeholders
 from ringleader.cli import interrupts
 from ringleader.cli.bench.bench_options import make_directory
 from ringleader.cli.options.host_options import is_to_be_sent, overridden
-from ringleader.cli.options.kubernetes_options import PLACES, FollowOptions
+from ringleader.cli.options.kubernetes_options import PLACES, SECTION, FollowOptions, is_for_clusters
 from ringleader.cli.output import Result, dumped, result_to
 from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, request_in_slurm, with_threads
@@ -77,7 +77,18 @@ def _print_plan(session: Session) -> None:
         print(cluster.yaml(job_of(one, session.asked), os.environ).rstrip())
 
 
-@Command.of(
+class ScaleCommand(Command[ScaleOptions]):
+    """A command whose full help has the options on Kubernetes under their own heading."""
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, list[click.Parameter]]]:
+        """Yield the sections of every command, and last what is for Kubernetes."""
+        *found, (title, rest) = super().sections(ctx)
+        yield from found
+        yield title, [one for one in rest if not is_for_clusters(one.name or "")]
+        yield SECTION, [one for one in rest if is_for_clusters(one.name or "")]
+
+
+@ScaleCommand.of(
     "scale",
     ScaleOptions,
     overridden=overridden,
@@ -90,8 +101,9 @@ def command(options: ScaleOptions) -> int:
     """Run one job at several sizes: speed-up, efficiency, and what limits them.
 
     Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
-    ringleader.progress(samples=n) on every rank after each step, or prints them as tf_cnn_benchmarks does.
-    {ranks} and {hosts} in COMMAND are replaced by the numbers of each size.
+    ringleader.progress(samples=n) on every rank after each step, or prints throughput lines in the
+    format of tf_cnn_benchmarks (`10 images/sec: 123.4 …`). {ranks} and {hosts} in COMMAND are replaced by the
+    numbers of each size.
 
     \b
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py

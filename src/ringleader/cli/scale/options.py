@@ -41,17 +41,18 @@ class ScaleOptions:
     """The options, as they were written."""
 
     grid: str | None = option(
-        "Sizes to run, as hosts x slots. [default: doubling, up to all slots]", metavar="1x1,1x2,2x2"
+        "Sizes to run, as hosts x slots. [default: doubling, to all slots or this machine's cores]",
+        metavar="1x1,1x2,2x2",
     )
     repeats: int = option("Repetitions of each size.", default=3, metavar="N")
     budget: float | None = option(
-        "After --repeats, repeat sizes whose 95% intervals are wider than 10%, as long as that fits into "
-        "SECONDS in all.",
+        "After --repeats, keep repeating sizes whose 95% confidence interval is wider than 10%, as long as "
+        "that ends within SECONDS in total.",
         metavar="SECONDS",
         unit="seconds",
     )
     warmup: float = option(
-        "Fraction of the training time to ignore at its beginning.",
+        "Fraction of the training time to discard as warm-up.",
         default=WARMUP,
         metavar="FRACTION",
         unreadable="is not a number",
@@ -66,8 +67,8 @@ class ScaleOptions:
         "Size with which the others are compared. [default: 1x1, one rank]", metavar="HxS"
     )
     resume: str | None = option(
-        "Continue the run in DIR, or that of --name. --grid adds sizes; --repeats is the number of "
-        "repetitions in all.",
+        "Continue the run in DIR, or the one named by --name. --grid adds sizes. --repeats is the total "
+        "number of repetitions, including earlier ones.",
         is_flag=False,
         flag_value="",
         metavar="[DIR]",
@@ -77,11 +78,12 @@ class ScaleOptions:
         "Directory in which the run's directory is created.", "-o", "--output", default="runs", metavar="DIR"
     )
     no_uncoupled: bool = flag(
-        "Do not run independent ranks (as many ranks that exchange nothing) for comparison."
+        "Skip the comparison run in which the same number of ranks train independently, without "
+        "communicating."
     )
     in_step: str | None = option(
-        "Sizes at which to also run barrier-only ranks, which synchronize once per step and exchange "
-        "nothing. [default: largest; none with --no-uncoupled]",
+        "Sizes at which to also measure synchronization alone: ranks run a barrier each step and exchange "
+        "no gradients. [default: largest; none with --no-uncoupled]",
         choices=IN_STEP_CHOICES,
     )
     no_page: bool = flag("Do not write the HTML page, which needs ringleader[report].")
@@ -97,11 +99,11 @@ class ScaleOptions:
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
-    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; with Slurm, per node."})
+    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; with --on slurm, per node."})
     follow: FollowOptions = group(FollowOptions, of="scale")
     slurm: BatchOptions = group(
         BatchOptions,
-        changed={"nodes": "Number of nodes: those of the largest size. Required with --on slurm."},
+        changed={"nodes": "Number of nodes for the largest size. Required with --on slurm."},
     )
 
 

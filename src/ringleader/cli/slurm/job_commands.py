@@ -31,7 +31,7 @@ class StatusOptions:
 
 @Command.of("status", StatusOptions)
 def status_command(options: StatusOptions) -> None:
-    """Show your jobs in Slurm, or one JOB: its state, and why it waits or how it ended.
+    """Show your Slurm jobs, or the state of one JOB and why it is pending or how it ended.
 
     \b
       ringleader slurm status
@@ -86,7 +86,7 @@ class LogsOptions:
 
 @Command.of("logs", LogsOptions)
 def logs_command(options: LogsOptions) -> int:
-    """Show the output of JOB; with -f until its end, whose exit code is returned.
+    """Show the output of JOB. With -f, follow the output until the job ends and return its exit code.
 
     \b
       ringleader slurm logs -f 1234

@@ -47,7 +47,7 @@ class NicOptions:
     rdma: str | None = option(
         "How Pods get NICs in this cluster: none, shared, sriov, host-device, efa, erdma, aks-ib, "
         "aks-shared, coreweave-ib, oke-vf, dra or host-network. [default: none]",
-        metavar="PROFILE",
+        metavar="NIC-PROFILE",
         of="nodes",
     )
     rdma_resource: str | None = option(
@@ -63,7 +63,7 @@ class NicOptions:
     )
     node_label: tuple[str, ...] = many(
         "With --rdma: label that the workers' nodes must have; nfd: the labels that node-feature-discovery "
-        "0.13 and later gives nodes with RDMA; nfd-0.12: those of earlier versions; may be given again.",
+        "0.13 and later gives nodes with RDMA; nfd-0.12: those of earlier versions. Can be repeated.",
         metavar="NAME=VALUE|nfd|nfd-0.12",
     )
     rdma_spread: str | None = option(
@@ -107,13 +107,15 @@ class PodOptions:
     cpu: str | None = option("CPUs per worker, as request and limit: 8, 500m.", **_AMOUNT)
     memory: str | None = option("Memory per worker, as request and limit: 32Gi.", **_AMOUNT)
     resource: tuple[tuple[str, str], ...] = many(
-        "Another resource of each worker: rdma/hca=1; may be given again.",
+        "Another resource of each worker: rdma/hca=1. Can be repeated.",
         metavar="NAME=AMOUNT",
         read=read_by("resource"),
     )
     nics: NicOptions = group(NicOptions)
     compute_domain: str | None = option(
-        "NVLink between nodes: ComputeDomain of the workers, whose claim template is called alike.", **_OBJECT
+        "ComputeDomain for the workers (multi-node NVLink). Its resource claim template must have the same "
+        "name.",
+        **_OBJECT,
     )
     launcher_cpu: str | None = option("CPUs of the launcher.", **_AMOUNT)
     launcher_memory: str | None = option("Memory of the launcher.", **_AMOUNT)
@@ -122,7 +124,7 @@ class PodOptions:
     )
     mount: tuple[Mount, ...] = many(
         "Mount a volume: claim:NAME (a PersistentVolumeClaim), config:NAME, secret:NAME, host:/DIR, "
-        "nfs:SERVER:/DIR or scratch:SIZE; may be given again.",
+        "nfs:SERVER:/DIR or scratch:SIZE. Can be repeated.",
         old=("--volume",),
         metavar="KIND:SOURCE:/PATH[:ro]",
         read=read_by("volume"),
@@ -144,7 +146,7 @@ class PodOptions:
         choices=("Always", "IfNotPresent", "Never"),
     )
     node_selector: tuple[tuple[str, str], ...] = many(
-        "Label that the nodes of all Pods must have; may be given again.",
+        "Label that the nodes of all Pods must have. Can be repeated.",
         metavar="LABEL=VALUE",
         read=read_by("label"),
     )
@@ -155,8 +157,8 @@ class PodOptions:
     queue: str | None = option("Kueue's local queue; with --gang volcano, Volcano's queue.", **_OBJECT)
     queue_priority: str | None = option("With --queue: Kueue's WorkloadPriorityClass of the job.", **_OBJECT)
     topology: str | None = option(
-        "With --queue: nodes of one value of this label for all Pods, such as a rack, by Kueue's topology. "
-        "Ranks follow its order.",
+        "With --queue: place all Pods on nodes that share a value of this label, such as the same rack, "
+        "using Kueue's topology-aware scheduling. Ranks are ordered by topology.",
         metavar="required|preferred:LABEL",
         read=read_by("topology"),
     )
@@ -200,7 +202,7 @@ class PolicyOptions:
         **_COUNT,
     )
     run_launcher_as_worker: bool = flag(
-        "Run ranks in the launcher too, which needs one worker less.", after="service_account"
+        "Also run ranks in the launcher, so that the job needs one fewer worker.", after="service_account"
     )
     clean_pod_policy: str = option(
         "Which workers to delete at the end. [default: Running]",
@@ -210,7 +212,7 @@ class PolicyOptions:
         after="run_launcher_as_worker",
     )
     ttl: int | None = option(
-        "Delete the job this time after its end.",
+        "Delete the job this many seconds after it finishes.",
         metavar="SECONDS",
         least=0,
         after="clean_pod_policy",

@@ -369,7 +369,7 @@ def _changes(job: MPIJob, settings: OperatorSettings) -> Iterator[tuple[str, str
         what = "None: JobSet ends and removes the nodes' Pods once the launcher has succeeded"
         yield "spec.runPolicy.cleanPodPolicy", what, True
     if policy.ttl_seconds_after_finished is not None:
-        what = "removes the JobSet with its Pods; the TrainJob and its runtime stay"
+        what = "deletes only the JobSet and its Pods; the TrainJob and its runtime are kept"
         yield "spec.runPolicy.ttlSecondsAfterFinished", what, True
     for field in set(fields_of(policy.scheduling_policy or SchedulingPolicy())) & _OF_GROUPS:
         what = "dropped: Trainer counts all Pods, and takes the priority class of their templates"
@@ -382,7 +382,7 @@ def _changes(job: MPIJob, settings: OperatorSettings) -> Iterator[tuple[str, str
         if one in said:
             yield f"metadata.annotations[{one}]", what, True
     if said.get(notes.ON_WORKER_FAILURE, notes.FAIL) != notes.FAIL or notes.RESTART_LIMIT in said:
-        what = "dropped: a node that fails ends the job, and nothing makes it anew"
+        what = "dropped: if a node fails, the job fails and isn't restarted"
         yield f"metadata.annotations[{notes.ON_WORKER_FAILURE}]", what, True
     waits = [one for one in (notes.WAIT_FOR_WORKERS, notes.WAIT_LIMIT) if one in said]
     for one in () if settings.image else waits:

@@ -121,7 +121,7 @@ class ComposeRequest:
     rdma: str = option(
         "How containers get NICs: none, host-network, efa, erdma. [default: none]",
         default=NONE,
-        metavar="PROFILE",
+        metavar="NIC-PROFILE",
     )
     network: Network | None = option(
         "Network of the containers; bridge: a separate one on one host, without RDMA. [default: host; "
