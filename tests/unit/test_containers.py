@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 
 from ringleader.errors import ProbeError
-from ringleader.launch.host_probe.container_probe import ContainerQuery, engine_of, image_faults
+from ringleader.launch.host_probe.container_probe import HERE, ContainerQuery, engine_of, image_faults
 from ringleader.launch.launch_plan import Prepared, contained
 from ringleader.launch.mpirun import ssh_relay
 from ringleader.launch.transport_settings import JobSettings
 from ringleader.plan.containers import engines_for, is_file, mounts
-from ringleader.plan.job import Family, Host, Job, Mpi, faults_of
+from ringleader.plan.job import Family, Host, Job, Mpi, Sync, faults_of
 from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.container_command import ContainerHost, container_command
 from ringleader.render.dry_run import dry_run_text
@@ -28,6 +28,7 @@ JOB = Job(
     workdir="/home/alice/my digits",
 )
 DEVICES = frozenset(("infiniband", "nvidia", "cdi", "amd"))
+LOGS = ("/dev/kmsg", "/var/log/kern.log")
 
 
 def engine(name: str, user: int = 0, **more: object) -> ContainerHost:
@@ -39,7 +40,7 @@ def test_golden_commands_of_every_engine(golden: Callable[[str, str], None]) -> 
     for name in ("podman", "docker", "apptainer", "enroot"):
         for user, devices in ((0, frozenset[str]()), (1000, DEVICES)):
             words = container_command(
-                engine(name, user, devices=devices),
+                engine(name, user, devices=devices, logs=LOGS if devices else ()),
                 JOB,
                 ("python3", "main.py"),
                 name="ringleader-JOB",
@@ -146,6 +147,21 @@ def test_what_is_mounted() -> None:
         ),
         ({"container": "a", "container_mounts": ("/a:/b:ro:x",)}, "is not a mount"),
         ({"container": "a", "workdir": "/a,b"}, "--workdir: /a,b has a comma"),
+        ({"container": "a", "kernel_log": "/a,b"}, "--kernel-log: /a,b has a comma"),
+        ({"container": "a.sif", "workdir": "/a:b"}, "--workdir: /a:b has a colon"),
+        *(
+            ({"container": "a", "container_mounts": (word,), "workdir": "/w/d"}, f"{word!r} replaces {place}")
+            for word, place in (
+                ("/scratch:/tmp", "/tmp, the job's files"),
+                ("/d:/tmp/", "/tmp, the job's files"),
+                ("/tmp:/tmp:ro", "/tmp, the job's files"),
+                ("/d:/x/../w/d", "/w/d, the ranks' directory"),
+                ("/", "/, the image"),
+                ("/d://", "/, the image"),
+            )
+        ),
+        ({"sync": Sync(target="/a")}, "--sync-to: requires --sync"),
+        ({"sync": Sync(limit=7)}, "--sync-limit: requires --sync"),
         (
             {"container": "a", "warm": True, "max_restarts": 1},
             "--container: cannot be used with elastic jobs",
@@ -156,6 +172,13 @@ def test_what_is_mounted() -> None:
 def test_what_is_wrong_with_options(options: dict[str, object], said: str) -> None:
     found = [str(fault) for fault in faults_of(Job(command=("a",), **options))]  # type: ignore[arg-type]
     assert len(found) == 1 and said in found[0]
+
+
+def test_mounts_that_change_nothing_are_taken() -> None:
+    words = ("/tmp", "/w/d:/w/d:ro", "/a:b")
+    job = Job(command=("a",), container="a", container_mounts=(*words[:2], "/a/"), workdir="/w:/d")
+    assert not faults_of(replace(job, workdir="/w/d")) and not faults_of(job)
+    assert mounts("/w/d", ("/w/d/:/w/d/:ro",)) == (("/tmp", "/tmp", ""), ("/w/d/", "/w/d", "ro"))
 
 
 USUAL = "user 1000 1000 44\nmachine x86_64\n"
@@ -169,9 +192,11 @@ def engine_found(said: str) -> ContainerHost:
 
 def test_the_engine_that_has_the_image_is_taken() -> None:
     said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
-    found = engine_found(said + "engine 0 /usr/bin/docker sha256:12 amd64")
+    said += "engine 0 /usr/bin/docker Emulate Docker CLI. ringleader-image sha256:12 amd64 level=warning"
+    found = engine_found(f"log /dev/kmsg\n{said}")
     assert found.name == "docker" and found.image_id == "sha256:12"
     assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
+    assert found.logs == ("/dev/kmsg",)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +209,18 @@ def test_the_engine_that_has_the_image_is_taken() -> None:
         ("engine 1 /b/docker Error response from daemon: No such image: a", f"docker has no image {IMAGE}"),
         (
             "engine 1 /b/docker permission denied while trying to connect to the Docker daemon socket",
-            "docker does not let us in: permission denied while",
+            "this user may not use docker: permission denied while",
         ),
         (
             "engine 1 /b/docker Cannot connect to the Docker daemon at unix:///x. Is it running?",
             "docker does not work: Cannot connect",
         ),
-        ("engine 1 /b/podman sudo: a password is required", "podman does not let us in: sudo"),
-        ("engine 0 /b/podman i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
+        ("engine 1 /b/podman sudo: a password is required", "this user may not use podman: sudo"),
+        ("engine 0 /b/podman ringleader-image i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
         ("device nvidia\nengine 0 /b/podman i amd64", "podman cannot give its GPUs to containers"),
         ("engine 1 /b/apptainer", "apptainer has no image"),
+        ("user\nengine 0 /b/podman", "its shell gave no usable answer"),
+        ("machine\nengine 0 /b/podman", "its shell gave no usable answer"),
     ],
 )
 def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
@@ -205,21 +232,23 @@ def test_what_images_lack_and_where_they_differ() -> None:
     query = ContainerQuery(
         job=JOB, question={}, ssh=None, remote=(Host(name="h2"), Host(name="h3")), seconds=1.0, environ={}
     )
-    names = ("h1", "h2", "h3")
+    names = ("h1", "h2", "h3", HERE.name)
     query.engines.update({name: engine("podman", image_id=f"sha256:{name}") for name in names})
-    query.engines["h3"] = engine("podman", image_id="sha256:h1")
+    query.engines["h3"] = engine("podman", image_id="sha256:h2")
     mpi, asked = {"family": "openmpi5", "version": "5.0.8", "mpirun": "/m"}, {"python": ["/py", "3.11"]}
     answers = {
         Host(name="h1"): asked | {"identity": "another", "image": {"mpi": mpi}},
         Host(name="h2"): asked | {"identity": "b", "image": {"mpi": {"what": "none"}, "missing": ["torch"]}},
         Host(name="h3"): asked | {"identity": "c"},  # no Ringleader: that is reported elsewhere
+        HERE: asked | {"identity": "d", "image": {"mpi": mpi}},
     }
     found = [str(fault).partition("\n")[0] for fault in image_faults(query, answers, "d")]
     assert found == [
+        f"host h1: {IMAGE} is another image (h1) than on h2 (h2)",
         "host h1: podman does not share this machine's network and names with containers",
         f"host h2: image {IMAGE} has no torch",
         f"host h2: image {IMAGE} has no MPI that can be used: none",
-        f"host h2: {IMAGE} is another image there (h2) than on h1 (h1)",
+        f"this machine: {IMAGE} is another image (this machine) than on h2 (h2)",
     ]
 
 

@@ -538,7 +538,8 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             hint = "a host takes at least 1 rank; leave the host out to give it none"
             wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
-    found += container_faults(job.container, job.container_engine, job.container_mounts, job.workdir)
+    mounted = (job.container_mounts, job.workdir, job.kernel_log)
+    found += container_faults(job.container, job.container_engine, *mounted)
     found += _faults_beside_containers(job)
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"
@@ -593,6 +594,9 @@ def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
     if job.profile is None and job.profile_dir is not None and "--profile" not in known:
         hint = "add --profile 20:40, or leave it out"
         yield Fault(where="--profile-dir", what="requires --profile", hint=hint)
+    for name, is_given in (("--sync-to", job.sync.target), ("--sync-limit", job.sync.limit != Sync.limit)):
+        if is_given and not job.sync.wanted:
+            yield Fault(where=name, what="requires --sync", hint="add --sync, or leave it out")
     if job.profile is not None and job.elastic is not None:
         what = "does not support elastic jobs, whose ranks change"
         hint = "leave it out, or leave out what makes the job elastic (--min-np, …)"
