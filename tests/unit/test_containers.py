@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ringleader.agents import container_main
 from ringleader.errors import ProbeError
 from ringleader.launch.host_probe.container_probe import HERE, ContainerQuery, engine_of, image_faults
 from ringleader.launch.launch_plan import Prepared, contained
@@ -226,6 +231,66 @@ def test_the_engine_that_has_the_image_is_taken() -> None:
 def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
     with pytest.raises(ProbeError, match=re.escape(fault)):
         engine_found(USUAL + said)
+
+
+PODMAN = """\
+#!/bin/sh
+echo 'time="x" level=warning msg="a cgroup"' >&2
+machine=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
+printf '%s\\n' "$4" | sed "s/{{.Id}} {{.Architecture}}/12 $machine/"
+echo 'Emulate Docker CLI using podman.' >&2
+"""
+"""podman-docker and podman without root warn on standard error (podman 4.3.1, cmd/podman)."""
+
+
+def here(tmp_path: Path, **more: object) -> ContainerQuery:
+    job = replace(JOB, workdir=str(tmp_path), container_mounts=(), **more)  # type: ignore[arg-type]
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return ContainerQuery(job=job, question={}, ssh=None, remote=(), seconds=60.0, environ=environ)
+
+
+@pytest.mark.process
+def test_what_an_engine_warns_of_is_not_the_image(tmp_path: Path) -> None:
+    program, log = tmp_path / "podman", tmp_path / "kern log"
+    program.write_text(PODMAN)
+    program.chmod(0o755)
+    log.touch()
+    found = here(tmp_path, kernel_log=str(log)).engine(HERE)
+    assert (found.engine, found.image_id, found.logs) == (str(program), "12", (str(log),))
+    assert here(tmp_path, kernel_log=f"{tmp_path}/none").engine(HERE).logs == ()
+
+
+@pytest.mark.process
+def test_images_that_are_files_are_known_by_their_content(tmp_path: Path) -> None:
+    program, image = tmp_path / "apptainer", tmp_path / "train.sif"
+    program.touch()
+    program.chmod(0o755)
+    found = []
+    for content in ("one build", "two build", "two build"):
+        image.write_text(content)
+        found.append(here(tmp_path, container=str(image)).engine(HERE).image_id)
+    assert found[0] != found[1] == found[2]
+
+
+@pytest.mark.process
+def test_an_engine_that_hangs_ends_when_probing_is_given_up(tmp_path: Path) -> None:
+    program = tmp_path / "podman"
+    program.write_text("#!/bin/sh\nsleep 1000\n")
+    program.chmod(0o755)
+    query = here(tmp_path)
+    thread = threading.Thread(target=query.ask, args=(HERE,), daemon=True)
+    thread.start()
+    for _ in range(200):
+        query.give_up()
+        thread.join(0.1)
+    assert not thread.is_alive()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("program", "code"), [("kill -9 $$", 137), ("exit 7", 7)])
+def test_a_containers_exit_code_says_how_its_program_ended(program: str, code: int) -> None:
+    words = (sys.executable, "-I", "-S", container_main.__file__, "/bin/sh", "-c", program)
+    assert subprocess.run(words, check=False).returncode == code
 
 
 def test_what_images_lack_and_where_they_differ() -> None:

@@ -204,8 +204,8 @@ def prepare(
     descriptor of ``signals.caught``. ``run_id``, ``restart``: see ``Prepared``. Raises RequestError,
     ProbeError, RefusedError, and StoppedError where a signal came meanwhile.
     """
-    check(job)
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
+    check(job)
     mpi = None
     if job.container is None:  # else it is the image's
         mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)
