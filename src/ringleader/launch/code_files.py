@@ -182,7 +182,7 @@ def listed(source: str) -> list[str]:
     names: list[str] = []
     for name in dict.fromkeys(one.rstrip("/") for one in found):
         path = Path(source, name)
-        if name == ".":  # we are in a submodule that was not initialized: its files are not there
+        if name == ".":  # we are in a submodule that was not initialized and so is empty
             continue
         if path.is_dir() and not path.is_symlink():  # another repository in this one
             names += (f"{name}/{below}" for below in listed(str(path)))
