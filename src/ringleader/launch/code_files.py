@@ -84,7 +84,8 @@ def sentence(job: Job) -> str:
     code = job.code
     assert code is not None
     what = f"{code.source} ({plural(code.files, 'file')}, {byte_size(code.size)})"
-    return f"ranks run in a copy of {what}: {job.workdir}; what they write to relative paths stays there"
+    where = f": {job.workdir}" if code.tree else ""
+    return f"ranks run in a copy of {what}{where}; what they write to relative paths stays there"
 
 
 @contextlib.contextmanager
