@@ -19,7 +19,7 @@ from ringleader.launch.launch_plan import Prepared, contained
 from ringleader.launch.mpirun import ssh_relay
 from ringleader.launch.transport_settings import JobSettings
 from ringleader.plan.containers import engines_for, is_file, mounts
-from ringleader.plan.job import Family, Host, Job, Mpi, Sync, faults_of
+from ringleader.plan.job import Family, Host, Job, Mpi, faults_of
 from ringleader.plan.rank_placement import HostFacts, place
 from ringleader.render.container_command import ContainerHost, container_command
 from ringleader.render.dry_run import dry_run_text
@@ -165,8 +165,6 @@ def test_what_is_mounted() -> None:
                 ("/d://", "/, the image"),
             )
         ),
-        ({"sync": Sync(target="/a")}, "--sync-to: requires --sync"),
-        ({"sync": Sync(limit=7)}, "--sync-limit: requires --sync"),
         (
             {"container": "a", "warm": True, "max_restarts": 1},
             "--container: cannot be used with elastic jobs",

@@ -599,9 +599,6 @@ def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
     if job.profile is None and job.profile_dir is not None and "--profile" not in known:
         hint = "add --profile 20:40, or leave it out"
         yield Fault(where="--profile-dir", what="requires --profile", hint=hint)
-    for name, is_given in (("--sync-to", job.sync.target), ("--sync-limit", job.sync.limit != Sync.limit)):
-        if is_given and not job.sync.wanted:
-            yield Fault(where=name, what="requires --sync", hint="add --sync, or leave it out")
     if job.profile is not None and job.elastic is not None:
         what = "does not support elastic jobs, whose ranks change"
         hint = "leave it out, or leave out what makes the job elastic (--min-np, …)"
