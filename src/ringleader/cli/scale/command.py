@@ -122,7 +122,7 @@ def command(options: ScaleOptions) -> int:
         if options.job_per_size:
             inside["grid"] = ",".join(map(str, sizes))
             counts = sorted({size.hosts for size in sizes})
-            batches = [replace(options.slurm, nodes=str(count)) for count in counts]
+            batches = [replace(options.slurm, nodes=str(count + job.spare_hosts)) for count in counts]
         return run_on_slurm("scale", job, batches, follow, inside.keys(), inside)
     if options.hosts.on in PLACES and options.pods.launch_with == RINGLEADER:
         from ringleader.cli.scale.kubernetes_jobs import run_in_launcher
