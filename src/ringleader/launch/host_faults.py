@@ -71,11 +71,10 @@ class HostFaults:
             )
         known = {_key(one) for one in self.found}
         new = [one for one in new if _key(one) not in known]
-        bad = [one for one in self.found if one.is_fault]
-        new = [one for one in new if not one.is_fault or len(bad) < MOST]
-        self.found += new
-        for one in [one for one in self.found if not one.is_fault][: -MOST // 2]:
-            self.found.remove(one)
+        is_full = sum(one.is_fault for one in self.found) >= MOST
+        self.found += (new := [one for one in new if not (one.is_fault and is_full)])
+        for mild in [one for one in self.found if not one.is_fault][: -MOST // 2]:
+            self.found.remove(mild)
         return new
 
     def latest(self, host: str) -> str:
