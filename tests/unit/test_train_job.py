@@ -190,11 +190,11 @@ def test_what_trainer_cannot_do(fields: dict[str, Any], where: str, what: str) -
         (
             {"metadata": {"annotations": {"ringleader/restart-limit": "3"}}},
             "on-worker-failure]",
-            "ends the job",
+            "the job fails",
         ),
         ({"metadata": {"annotations": {"ringleader/wait-limit": "3"}}}, "wait-limit]", "dependsOn"),
         ({"runPolicy": {"cleanPodPolicy": "None"}}, "cleanPodPolicy", "removes the nodes' Pods"),
-        ({"runPolicy": {"ttlSecondsAfterFinished": 5}}, "ttlSecondsAfterFinished", "stay"),
+        ({"runPolicy": {"ttlSecondsAfterFinished": 5}}, "ttlSecondsAfterFinished", "are kept"),
         ({"runPolicy": {"schedulingPolicy": {"minAvailable": 1}}}, "minAvailable", "counts all Pods"),
     ],
 )
