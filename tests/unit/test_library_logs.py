@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents import traffic_counters
+from ringleader.agents import kernel_log, traffic_counters
 from ringleader.agents.rank_evidence import (
     FILE_VARIABLES,
     LEVEL_VARIABLES,
@@ -191,7 +191,10 @@ class Launcher:
 
 def sampled(wanted: dict[str, Any], pending: int = 0) -> tuple[RankEvidence, list[dict[str, Any]]]:
     evidence, launcher = RankEvidence(), Launcher(pending)
-    evidence.begin({"counters": True, **wanted}, {}, "/nowhere")
+    with pytest.MonkeyPatch.context() as patch:  # a machine whose kernel log this user may not read
+        patch.setattr(kernel_log.HostWatch, "is_needed", False)
+        evidence.begin({"counters": True, **wanted}, {}, "/nowhere")
+    evidence._watch = None
     for _ in range(2):
         evidence.sample(launcher)  # type: ignore[arg-type]
     return evidence, launcher.said
