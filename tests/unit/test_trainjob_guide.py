@@ -15,14 +15,15 @@ GUIDE = (ROOT / "docs/guides/trainjob.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    return [text for name, text in found if name == language]
 
 
 def test_its_commands_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., tuple[int, str, str]]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (job,) = blocks("yaml")
+    (job,) = (one for one in blocks("yaml") if "kind: MPIJob" in one)
     Path("job.yaml").write_text(job)
     ran = 0
     for line in (line[2:] for block in blocks("console") for line in block.splitlines()):
