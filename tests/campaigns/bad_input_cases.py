@@ -62,6 +62,8 @@ _TWO = ("-n", "2", "--oversubscribe")
 _ONE_SIZE = ("-b", "8", "-e", "8", "--iters", "1", "-w", "0", "--replace", "--name", "trial")
 _SCALE = ("--grid", "1x1", "--repeats", "1", "--no-uncoupled", "--no-page", "--replace", "--name", "trial")
 
+_DIGEST = f"example.org/team/train@sha256:{'5' * 64}"
+
 SUBJECTS: dict[str, Subject] = {
     "run": Subject(
         good=(("-n", "1", *_TRAIN), ("--dry-run", "-n", "1", *_TRAIN)), values=("--dry-run",), after=_TRAIN
@@ -143,6 +145,12 @@ SUBJECTS: dict[str, Subject] = {
         good=(("--dry-run", "recipe.toml"), ("--timeout", "5", "-o", "out.lock", "recipe.toml")),
         values=("--dry-run",),
         after=("recipe.toml",),
+    ),
+    "image sign": Subject(
+        good=(("--dry-run", _DIGEST),), values=("--dry-run", _DIGEST), after=("--key", "recipe.toml", _DIGEST)
+    ),
+    "image verify": Subject(
+        good=(("--key", "recipe.toml", _DIGEST),), after=("--key", "recipe.toml", _DIGEST)
     ),
     "doctor": Subject(
         good=((), ("--facts",), ("--sbom", "sbom.json")),

@@ -48,8 +48,11 @@ IN_OUTPUT = ("image check", "doctor")
 """Commands whose findings are their output."""
 WANTED = (".dockerignore", ".ringleader-files", ".env")
 """Hidden files that a command is asked for."""
-OF_OTHERS = ("/mnt/home/.rustup", "/mnt/home/.config", "/run/containers")
-"""What programs that we call keep: rustc, whose version pip asks for, and buildah."""
+OF_OTHERS = (
+    *("/mnt/home/.rustup", "/mnt/home/.config", "/run/containers"),
+    *("/run/libpod", "/dev/shm/libpod_lock", "/run/crun", "/mnt/home/.local/share/containers"),
+)
+"""What programs that we call keep: rustc, whose version pip asks for, buildah and podman."""
 
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 

@@ -1,5 +1,6 @@
 """The guide to images: each command that needs no registry, index or cluster is executed, in order."""
 
+import json
 import os
 import shlex
 import sys
@@ -10,6 +11,7 @@ from tests.docs.pages import blocks
 
 from ringleader.errors import RefusedError
 from ringleader.images import builders
+from ringleader.images.attestation import PROVENANCE, statement
 
 GUIDE = "docs/guides/images.md"
 ELSEWHERE = (
@@ -28,8 +30,9 @@ def test_the_guide_works_as_it_stands(tmp_path: Path) -> None:
     recipes = [body for _, body in blocks(GUIDE, "toml")]
     assert recipes[0].startswith('name = "train"')
     ran, printed = [], ""
-    (tmp_path / "provenance.json").write_text('{"predicate": {}}')
-    (tmp_path / "sbom.json").write_text("{}")
+    made = statement("example.org/team/train:1", "sha256:" + "cd" * 32, PROVENANCE, {})
+    (tmp_path / "provenance.json").write_text(json.dumps(made))
+    (tmp_path / "sbom.json").write_text('{"bomFormat": "CycloneDX"}')
     for language, body in blocks(GUIDE):
         body = body if language == "toml" else body.replace("sha256:…", f"sha256:{'ab' * 32}")
         if language == "toml" and body == recipes[0]:

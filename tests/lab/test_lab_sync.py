@@ -85,7 +85,7 @@ def test_ranks_run_in_the_copies_and_a_restart_has_the_same_code(lab, ringleader
     on = re.findall(r"^on (.*)$", done.stdout, re.MULTILINE)
     wanted = {f"{host} {store}/{copy}/tree 4711" for host in (first, second)}
     assert set(on) == wanted and on.count(f"{second} {store}/{copy}/tree 4711") == 2, "a restart"
-    assert f"{project} is sent to every host (4 files, " in done.stderr
+    assert f"ranks run in a copy of {project} (4 files, " in done.stderr
     again = ringleader(*words, "--dry-run", sys.executable, "train.py")
     assert f"{second}: {store}/{copy}/tree is there already" in again.stdout
 

@@ -63,8 +63,8 @@ def files(directory: str | Path) -> list[str]:
 def machine(bench, name: str) -> tuple[Path, ...]:
     """A host that sees another directory than this machine at the place of the store."""
     own = bench.directory / f"disk of {name}"
-    own.mkdir()
-    (bench.directory / "store").mkdir(exist_ok=True)
+    own.mkdir(mode=0o755)
+    (bench.directory / "store").mkdir(mode=0o755, exist_ok=True)
     bench.sshd(name, hostname=name, mounts=((own, bench.directory / "store"),))
     return own
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from tests.system_programs import program
 
 from ringleader.agents import code_store
 from ringleader.errors import RefusedError, RequestError
+from ringleader.launch import code_files
 from ringleader.launch.code_files import (
     contents,
     frozen,
@@ -79,6 +81,15 @@ def test_files_of_a_repository_in_the_repository_and_deleted_ones(project: Path)
     found = contents(str(project), 1)
     wanted = [".gitignore", "forced.bin", "pack/.gitignore", "pack/a.py", "pack/deep/b.py", "train.py"]
     assert [name for name, _, _ in found["files"]] == wanted
+
+
+def test_a_submodule_that_was_not_initialized_is_empty(project: Path) -> None:
+    (project / "sub").mkdir()
+    git(project, "init", "-q")
+    commit = f"160000,{'1' * 40},sub"
+    git(project, "update-index", "--add", "--cacheinfo", commit)
+    assert listed(str(project)) == sorted(TREE[:-1])
+    assert listed(f"{project}/sub") == []
 
 
 def test_all_that_is_wrong_is_named_at_once(project: Path) -> None:
@@ -224,7 +235,46 @@ def test_an_interrupted_or_a_wrong_transfer_is_never_used(project: Path, tmp_pat
         answer = code_store.answer(wanted, {}, data)
         assert "wrong" in answer and not list(store.iterdir()), answer
     assert Path(code_store.answer(wanted, {}, packed(project))["tree"], "train.py").is_file()
+    (copy,) = store.iterdir()
+    os.utime(copy / code_store.MANIFEST, (1, 1))
     assert code_store.answer(wanted | {"do": "find"}, {})["found"]
+    assert (copy / code_store.MANIFEST).stat().st_mtime == 1, "a question changes nothing"
+    assert code_store.answer(wanted | {"do": "begin"}, {})["found"]
+    assert (copy / code_store.MANIFEST).stat().st_mtime > 1
+
+
+@pytest.mark.parametrize("do", ["find", "begin"])
+@pytest.mark.parametrize("whose", ["the store", "the copy", "the manifest"])
+def test_a_copy_that_another_user_may_have_written_is_not_used(
+    project: Path, tmp_path: Path, do: str, whose: str
+) -> None:
+    store = tmp_path / "store"
+    wanted = order(project, store)
+    code_store.begin(store, 0)
+    tree = Path(code_store.answer(wanted, {}, packed(project))["tree"])
+    if whose == "the manifest":  # and the files that it describes
+        (tree / "train.py").write_text("evil")
+        os.utime(tree / "train.py", (code_store.STAMP, code_store.STAMP))
+        manifest = json.loads((tree.parent / code_store.MANIFEST).read_text())
+        rows = [[name, 4 if name == "train.py" else size, *rest] for name, size, *rest in manifest["files"]]
+        (tree.parent / code_store.MANIFEST).write_text(json.dumps(manifest | {"files": rows}))
+    else:
+        (store if whose == "the store" else tree.parent).chmod(0o777)
+    answer = code_store.answer(wanted | {"do": do}, {})
+    assert not answer.get("found")
+    assert ("can be written by others" in answer.get("wrong", "")) is (whose == "the store")
+
+
+@pytest.mark.root("give files away")
+def test_a_store_of_another_user_is_refused(project: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    wanted = order(project, store)
+    code_store.begin(store, 0)
+    copy = Path(code_store.answer(wanted, {}, packed(project))["tree"]).parent
+    os.chown(copy, 12345, 12345)
+    assert not code_store.answer(wanted | {"do": "find"}, {})["found"]
+    os.chown(store, 12345, 12345)
+    assert "belongs to somebody else" in code_store.answer(wanted | {"do": "begin"}, {})["wrong"]
 
 
 def test_two_that_bring_the_same_get_one_copy(project: Path, tmp_path: Path) -> None:
@@ -240,8 +290,51 @@ def test_no_room_is_found_out_before_anything_is_sent(project: Path, tmp_path: P
     assert "has no room" in answer["wrong"]
 
 
-def test_the_sweep_keeps_what_is_new_what_is_used_and_what_ranks_wrote(project: Path, tmp_path: Path) -> None:
+def test_a_copy_that_is_found_while_it_is_swept_stays(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code_store.begin(tmp_path / "store", 0)
+    tree = Path(code_store.answer(order(project, tmp_path / "store"), {}, packed(project))["tree"])
+    code_store.remove(tree.parent)  # its time is new: somebody has just found it
+    assert (tree / "train.py").is_file() and [path.name for path in code_store.copies(tree.parent.parent)]
+    (tree.parent / code_store.MANIFEST).rename(tree.parent / "gone")
+    assert code_store.find(tmp_path / "store", tree.parent.name) is None
+    with pytest.raises(FileNotFoundError):
+        code_store.renew(tree.parent)
+
+
+def test_a_job_that_runs_keeps_its_copy(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_files, "RENEWED_EVERY", 0.01)
+    job = frozen_here(project, tmp_path / "store")
+    assert job.code is not None
+    manifest = Path(job.code.tree).with_name(code_store.MANIFEST)
+    os.utime(manifest, (1, 1))
+    with code_files.kept(job):
+        end = time.monotonic() + 30
+        while manifest.stat().st_mtime == 1 and time.monotonic() < end:
+            time.sleep(0.01)
+    assert manifest.stat().st_mtime > 1
+
+
+def test_entries_of_pythonpath_that_are_sent(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(project)
+    (project / "empty").mkdir()
+    entries = (f"{project}", f"{tmp_path}/link/pack/deep", f"{project}/empty", "pack", "/elsewhere")
+    job = Job(command=("true",), workdir=str(project), sync=Sync(on=True))
+    code = frozen(job, {"PYTHONPATH": ":".join(entries)}, lambda text: None, dry=True).code
+    assert code is not None and code.python_path == ((entries[0], "."), (entries[1], "pack/deep"))
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_the_sweep_keeps_what_is_new_what_is_used_and_what_ranks_wrote(
+    project: Path, tmp_path: Path, through_a_link: bool
+) -> None:
     store, trees = tmp_path / "store", []
+    if through_a_link:
+        (tmp_path / "real").mkdir(mode=0o755)
+        store.symlink_to("real")
     old = time.time() - 10 * code_store.LEAST_AGE
     for number in range(code_store.KEPT + 4):
         (project / "train.py").write_text(f"{number}")
@@ -258,7 +351,7 @@ def test_the_sweep_keeps_what_is_new_what_is_used_and_what_ranks_wrote(project: 
     os.utime(left, (old - code_store.STALE, old - code_store.STALE))
     with subprocess.Popen(["sleep", "600"], cwd=trees[2] / "pack") as busy:
         try:
-            code_store.sweep(store)
+            code_store.answer(order(project, store, "begin") | {"digest": "another"}, {})
         finally:
             busy.kill()
     assert not trees[0].exists() and not trees[3].exists() and not left.exists()

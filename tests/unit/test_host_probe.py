@@ -74,7 +74,7 @@ def test_a_machine_that_lacks_room_or_processes_is_a_fault_of_the_host_asked(sha
     answers, faults = ask_all(one.ask, [Host(name="h1")], lambda text: None, give_up=one.give_up)
     assert not answers and not ssh.closed
     assert [fault.where for fault in faults] == ["host h1"]
-    assert faults[0].what == "it cannot be asked: No space left on device" and "ulimit -u" in faults[0].hint
+    assert faults[0].what == "it cannot be probed: No space left on device" and "ulimit -u" in faults[0].hint
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -26,7 +26,16 @@ from tests.system_programs import program
 
 from ringleader.cli.main import ringleader
 from ringleader.errors import RefusedError, RequestError
-from ringleader.images.attestation import bases_of, parts_of, payload, provenance, statement
+from ringleader.images.attestation import (
+    PROVENANCE,
+    bases_of,
+    envelope,
+    parts_of,
+    payload,
+    private_key,
+    provenance,
+    statement,
+)
 
 DIGEST = "sha256:" + "ab" * 32
 IMAGE = f"example.org/team/train@{DIGEST}"
@@ -43,7 +52,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "locked.pem").write_bytes(locked)
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     (tmp_path / "key.pub").write_bytes(public)
-    made = statement("localhost/train:1", "sha256:" + "cd" * 32, "https://slsa.dev/provenance/v1", {"a": "é"})
+    made = statement(
+        "example.org/team/train:1", "sha256:" + "cd" * 32, "https://slsa.dev/provenance/v1", {"a": "é"}
+    )
     (tmp_path / "provenance.json").write_text(json.dumps(made))
     (tmp_path / "sbom.json").write_text('{"bomFormat": "CycloneDX"}')
     return tmp_path
@@ -160,6 +171,11 @@ def test_keys_that_cannot_sign(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     edwards = ed25519.Ed25519PrivateKey.generate()
     (place / "ed.pem").write_bytes(edwards.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     (place / "text").write_text("no key")
+    monkeypatch.setenv("COSIGN_PASSWORD", "of another key")
+    assert call("sign", IMAGE, "--key", "key.pem", "-o", "my dir").startswith(
+        "cosign attach signature --payload 'my dir/payload.json'"
+    )
+    monkeypatch.delenv("COSIGN_PASSWORD")
     for key, words in (
         ("cosign.key", "in cosign's own format"),
         ("ed.pem", "not an ECDSA key on P-256"),
@@ -185,6 +201,28 @@ def test_files_that_no_build_wrote(place: Path) -> None:
     with pytest.raises(RequestError) as caught:
         call("sign", IMAGE, "--key", "key.pem", "--provenance", "key.pub", "--sbom", "none")
     assert [fault.where for fault in caught.value.faults] == ["--provenance", "--sbom"]
+    other = statement("example.org/team/other:1", DIGEST, PROVENANCE, {})
+    (place / "other.json").write_text(json.dumps(other))
+    (place / "kind.json").write_text(json.dumps(other | {"predicateType": "https://slsa.dev/vsa/v1"}))
+    for file, said in (
+        ("other.json", "is about another image: example.org/team/other"),
+        ("kind.json", "is not what `ringleader image build` wrote"),
+    ):
+        with pytest.raises(RequestError) as caught:
+            call("sign", IMAGE, "--key", "key.pem", "--provenance", file, "--sbom", file)
+        found = {fault.where: fault.what for fault in caught.value.faults}
+        assert found == {"--provenance": said, "--sbom": "is not what `ringleader image build` wrote"}
+    assert not (place / "signed").exists()
+
+
+@pytest.mark.parametrize("subject", [[], {}, [{}], ["a"], [{"digest": {"sha256": 1}}]])
+def test_a_signed_envelope_about_no_image(place: Path, subject: object) -> None:
+    sign()
+    key = private_key((place / "key.pem").read_bytes(), "", "")
+    document = statement("", DIGEST, PROVENANCE, {}) | {"subject": subject}
+    (place / "signed/provenance.dsse.json").write_text(envelope(key, document))
+    with pytest.raises(RefusedError, match=r"is not an envelope|is about another image"):
+        call("verify", IMAGE, "--key", "key.pub")
 
 
 def test_bases_of_a_dockerfile() -> None:

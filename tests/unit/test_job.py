@@ -4,7 +4,7 @@ import pytest
 
 from ringleader.errors import Fault, RequestError
 from ringleader.plan.elastic_options import ElasticOptions
-from ringleader.plan.job import Host, Job, Ssh, check, faults_of
+from ringleader.plan.job import Host, Job, Ssh, Sync, check, faults_of
 
 GOOD = Job(command=("python", "train.py"))
 
@@ -38,6 +38,8 @@ def test_a_good_job_passes_unchanged() -> None:
         ({"elastic": ElasticOptions(), "max_restarts": 1}, "--max-restarts"),
         ({"elastic": ElasticOptions(), "profile": "2:3", "profile_dir": "d"}, "--profile"),
         ({"profile_dir": "d"}, "--profile-dir"),
+        ({"sync": Sync(target="/d")}, "--sync-to"),
+        ({"sync": Sync(limit=9)}, "--sync-limit"),
     ],
 )
 def test_each_fault_names_its_option(change: dict[str, object], where: str) -> None:

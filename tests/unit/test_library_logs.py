@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents import traffic_counters
+from ringleader.agents import kernel_log, traffic_counters
 from ringleader.agents.rank_evidence import (
     FILE_VARIABLES,
     LEVEL_VARIABLES,
@@ -191,7 +191,10 @@ class Launcher:
 
 def sampled(wanted: dict[str, Any], pending: int = 0) -> tuple[RankEvidence, list[dict[str, Any]]]:
     evidence, launcher = RankEvidence(), Launcher(pending)
-    evidence.begin({"counters": True, **wanted}, {}, "/nowhere")
+    with pytest.MonkeyPatch.context() as patch:  # a machine whose kernel log this user may not read
+        patch.setattr(kernel_log.HostWatch, "is_needed", False)
+        evidence.begin({"counters": True, **wanted}, {}, "/nowhere")
+    evidence._watch = None
     for _ in range(2):
         evidence.sample(launcher)  # type: ignore[arg-type]
     return evidence, launcher.said
@@ -227,6 +230,7 @@ def test_a_sample_that_fails_ends_the_sampling_and_not_the_agent(monkeypatch: py
 
     monkeypatch.setattr(traffic_counters, "sample", fails)
     evidence = RankEvidence()
+    evidence._every = 1.0
     for _ in range(2):
         evidence.sample_at = evidence.sample_at if evidence._missing else 0.0
         evidence.sample(Launcher())  # type: ignore[arg-type]

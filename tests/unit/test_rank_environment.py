@@ -1,10 +1,11 @@
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ringleader.plan.job import Family, Host, Job, Mpi
+from ringleader.plan.job import Code, Family, Host, Job, Mpi
 from ringleader.plan.rank_placement import HostFacts, Plan, place
 from ringleader.render.rank_environment import (
     NEVER_FORWARDED,
@@ -256,6 +257,28 @@ def test_our_interpreter_comes_first_on_the_path_and_once(environment: Environme
     asked = job(env=(("PATH", "/mine"),))
     assert environment(0, asked=asked, caller={"PATH": "/x"}).set["PATH"] == "/venv/bin:/mine"
     assert search_path(asked, {"PATH": "/x"}, "/p/bin/python3") == "/p/bin:/mine"
+
+
+@pytest.mark.parametrize("below", [".", "pack/jobs"])
+def test_pythonpath_leads_into_the_copy_of_its_host(
+    environment: Environment, make_facts: Make, below: str
+) -> None:
+    entries = (("/me/code", "."), ("/me/code/src", "src"))
+    code = Code(
+        source="/me/code", digest="d", below=below, files=1, size=1, tree="/c/tree", python_path=entries
+    )
+    down = "" if below == "." else f"/{below}"
+    asked = replace(job(), code=code, workdir=f"/c/tree{down}")
+    there = replace(make_facts("h2", 3), directory=f"/there/tree{down}")
+    plan = place(asked, (make_facts("h1", 1, cores=4), there))
+    path = "/me/code:/me/code/src:/me/other"
+    for rank, tree in ((0, "/c/tree"), (1, "/there/tree")):
+        for words in (
+            {"caller": {"PYTHONPATH": path}},
+            {"asked": replace(asked, env=(("PYTHONPATH", path),))},
+        ):
+            found = environment(rank, plan=plan, **{"asked": asked, **words}).set["PYTHONPATH"]
+            assert found == f"{tree}:{tree}/src:/me/other"
 
 
 def test_master_address(two_hosts: Plan, make_facts: Make) -> None:

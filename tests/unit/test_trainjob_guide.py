@@ -23,7 +23,7 @@ def test_its_commands_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., tuple[int, str, str]]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (job,) = (one for one in blocks("yaml") if "kind: MPIJob" in one)
+    (job,) = (block for block in blocks("yaml") if "kind: MPIJob" in block)
     Path("job.yaml").write_text(job)
     ran = 0
     for line in (line[2:] for block in blocks("console") for line in block.splitlines()):

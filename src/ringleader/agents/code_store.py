@@ -31,8 +31,9 @@ STAMP = 946684800
 """2000-01-01, the modification time of every file of a copy."""
 KEPT = 10
 """Copies that stay however old they are, the last used ones."""
-LEAST_AGE = 600.0
-"""Seconds for which a copy stays after its last use in any case: its ranks may be about to start."""
+LEAST_AGE = 86400.0
+"""Seconds for which a copy stays after its last use in any case: ranks of other machines may run in it. A
+launcher renews the time of its copy while it runs (``code_files.kept``)."""
 STALE = 86400.0
 """Seconds after which a directory that is still being filled was given up."""
 TREE, MANIFEST, INCOMING = "tree", "manifest.json", "incoming-"
@@ -52,11 +53,13 @@ def answer(order: Document, environ: Any, data: IO[bytes] | None = None) -> Docu
     """
     cache = environ.get("XDG_CACHE_HOME", "")
     usual = f"{cache if cache.startswith('/') else '~/.cache'}/ringleader/code"
-    store = Path(order["target"] or usual).expanduser()
+    store = Path(os.path.realpath(Path(order["target"] or usual).expanduser()))  # as /proc names it
     known: Document = {"rsync": shutil.which("rsync") is not None}
     try:
         if order["do"] in ("find", "begin"):
-            tree = find(store, order["digest"])
+            if store.exists() and (wrong := not_ours(store)):
+                raise StoreError(f"{store} {wrong}")
+            tree = find(store, order["digest"], notes_use=order["do"] == "begin")
             if tree is not None or order["do"] == "find":
                 there = tree or store / order["digest"] / TREE
                 return {**known, "tree": str(there), "found": tree is not None}
@@ -84,12 +87,18 @@ def answer(order: Document, environ: Any, data: IO[bytes] | None = None) -> Docu
 def begin(store: Path, size: int) -> None:
     """Make the store where it is missing, and sweep it. Raises StoreError, OSError where it has no room."""
     store.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if store.stat().st_uid != os.geteuid():
-        raise StoreError(f"{store} belongs to somebody else")
     sweep(store)
     system = os.statvfs(store)
     if system.f_bavail * system.f_frsize < size:
         raise StoreError(f"{store} has no room: {system.f_bavail * system.f_frsize >> 20} MiB are free")
+
+
+def not_ours(directory: Path) -> str:
+    """Return why another user may have written what is in a directory; empty: nobody else can."""
+    status = os.lstat(directory)
+    if status.st_uid != os.geteuid():
+        return "belongs to somebody else"
+    return "can be written by others (chmod go-w)" if status.st_mode & 0o022 else ""
 
 
 def incoming(store: Path) -> Path:
@@ -109,16 +118,33 @@ def copies(store: Path, digest: str = "*") -> list[Path]:
     return [place for _, place in sorted(set(found), reverse=True)]
 
 
-def find(store: Path, digest: str) -> Path | None:
-    """Return the tree of a copy whose files are as they were sent, and note its use."""
+def find(store: Path, digest: str, *, notes_use: bool = True) -> Path | None:
+    """Return the tree of a copy of ours whose files are as they were sent, and note its use."""
     for place in copies(store, digest):
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if notes_use:  # before it is verified: see `remove`
+                renew(place)
             manifest = json.loads((place / MANIFEST).read_text("utf-8"))
-            if next(changed(place / TREE, manifest), None) is None:
-                with contextlib.suppress(OSError):  # a file system that cannot be written any more
-                    os.utime(place / MANIFEST)
+            is_ours = not not_ours(place) and digest_of(manifest) == digest
+            if is_ours and next(changed(place / TREE, manifest), None) is None:
                 return place / TREE
     return None
+
+
+def renew(place: Path) -> None:
+    """Note that a copy is used now. Raises FileNotFoundError where it is being removed."""
+    try:
+        os.utime(place / MANIFEST)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system that cannot be written any more
+        pass
+
+
+def digest_of(manifest: Document) -> str:
+    """Return what names the content that a manifest describes."""
+    content = json.dumps([manifest["files"], manifest["links"]])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def changed(tree: Path, manifest: Document) -> Iterator[str]:
@@ -207,8 +233,16 @@ def sweep(store: Path) -> None:
 
 
 def remove(place: Path) -> None:
-    """Remove a copy; what ranks have written there stays: only files that are as they were sent go."""
-    manifest = json.loads((place / MANIFEST).read_text("utf-8"))
+    """Remove a copy; what ranks have written there stays: only files that are as they were sent go.
+
+    The manifest goes first. Whoever has noted a use before (`find`) keeps the copy; later there is none.
+    """
+    going = place / f"{MANIFEST}.old"
+    (place / MANIFEST).rename(going)
+    if time.time() - going.stat().st_mtime <= LEAST_AGE:
+        going.rename(place / MANIFEST)
+        return
+    manifest = json.loads(going.read_text("utf-8"))
     for name, size, _is_program, _digest in (
         *manifest["files"],
         *((*link, 0, "") for link in manifest["links"]),
@@ -216,7 +250,7 @@ def remove(place: Path) -> None:
         path = place / TREE / name
         if path.is_symlink() or is_as_sent(path, size):
             path.unlink()
-    (place / MANIFEST).unlink()
+    going.unlink()
     for directory, _, _ in os.walk(place, topdown=False):
         if directory.endswith("/__pycache__"):
             shutil.rmtree(directory, ignore_errors=True)

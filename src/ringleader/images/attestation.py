@@ -35,8 +35,13 @@ def parts_of(reference: str) -> tuple[str, str]:
         raise RequestError(
             f"{reference[:200]!r} does not name an image by its digest", where="IMAGE", hint=hint
         )
+    return repository_of(name), digest
+
+
+def repository_of(name: str) -> str:
+    """Return an image's name without its tag."""
     head, slash, tail = name.rpartition("/")
-    return f"{head}{slash}{tail.partition(':')[0]}", digest
+    return f"{head}{slash}{tail.partition(':')[0]}"
 
 
 # --- what is claimed --------------------------------------------------------------------------------------
@@ -111,8 +116,10 @@ def private_key(text: bytes, password: str, where: str) -> EllipticCurvePrivateK
         what, hint = "is in cosign's own format, which is read by cosign alone", f"use a PEM key: {MAKE_KEY}"
         raise RequestError(what, where=where, hint=hint)
     hint = f"COSIGN_PASSWORD has the password of an encrypted key; to make one: {MAKE_KEY}"
+    is_locked = b"ENCRYPTED" in text  # PEM says so, in its first line or its second
     key: EllipticCurvePrivateKey = _read(
-        lambda: load_pem_private_key(text, password.encode() or None), "private", where, hint
+        lambda: load_pem_private_key(text, password.encode() or None if is_locked else None),
+        *("private", where, hint),
     )
     return key
 
@@ -179,7 +186,7 @@ def check_payload(
     try:
         critical = json.loads(text)["critical"]
         found = f"{critical['identity']['docker-reference']}@{critical['image']['docker-manifest-digest']}"
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, LookupError, TypeError):
         raise RefusedError("is not a payload of cosign's", where=where) from None
     if found != "@".join(parts_of(reference)):
         raise RefusedError(f"is about another image: {found}", where=where)
@@ -195,12 +202,12 @@ def opened_envelope(key: EllipticCurvePublicKey, reference: str, text: str, wher
         signatures = [str(one["sig"]) for one in found["signatures"]]
         document = json.loads(body)
         subjects = [one["digest"]["sha256"] for one in document["subject"]]
-        kind = str(document["predicateType"])
-    except (ValueError, KeyError, TypeError):
+        kind, about = str(document["predicateType"]), str(subjects[0])[:64]
+    except (ValueError, LookupError, TypeError):
         raise RefusedError("is not an envelope with a statement in it", where=where) from None
     if found.get("payloadType") != PAYLOAD_TYPE or len(signatures) != 1:
         raise RefusedError("is not a statement with one signature", where=where)
     check_signature(key, signatures[0], _encoded(body), where)
     if digest.removeprefix("sha256:") not in subjects:
-        raise RefusedError(Fault(where=where, what=f"is about another image: sha256:{subjects[0][:64]}"))
+        raise RefusedError(Fault(where=where, what=f"is about another image: sha256:{about}"))
     return kind

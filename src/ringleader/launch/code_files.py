@@ -6,14 +6,14 @@ began with. ``agents/code_store`` keeps copies; ``host_probe/code_sync`` sends t
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextlib
 import os
 import shutil
 import stat
 import subprocess
 import tarfile
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -32,6 +32,8 @@ MOST_FILES = 100_000
 MOST_FAULTS = 10
 """Files that are named."""
 GIT_SECONDS = 60.0
+RENEWED_EVERY = 300.0
+"""Seconds after which a running job notes again that it uses its copy."""
 MORE_ROOM = "make room there or name another directory (--sync-to), and start again"
 Manifest = dict[str, Any]
 """``files``: path, bytes, whether it is a program, SHA-256; ``links``: path, target; ``digest`` of both."""
@@ -48,7 +50,14 @@ def frozen(
     progress(f"reading the files of {source}")
     manifest = manifest_of(source, contents(source, job.sync.limit))
     sizes = [size for _, size, _, _ in manifest["files"]]
-    code = Code(source=source, digest=manifest["digest"], below=below, files=len(sizes), size=sum(sizes))
+    code = Code(
+        source=source,
+        digest=manifest["digest"],
+        below=below,
+        files=len(sizes),
+        size=sum(sizes),
+        python_path=tuple(_sent_of(dict(environ) | dict(job.env), source, manifest)),
+    )
     if job.elastic is not None and job.elastic.hostfile is not None:  # read again where it is edited
         hostfile = os.path.normpath(f"{source}/{below}/{job.elastic.hostfile}")
         if not job.elastic.hostfile.startswith("/"):
@@ -60,12 +69,41 @@ def frozen(
     return replace(job, code=code)
 
 
+def _sent_of(environ: Mapping[str, str], source: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the entries of PYTHONPATH that are sent, each with its path from the source."""
+    names = [row[0] for row in (*manifest["files"], *manifest["links"])]
+    for entry in environ.get("PYTHONPATH", "").split(":"):
+        below = os.path.relpath(os.path.realpath(entry), os.path.realpath(source))
+        is_sent = below == "." or any(f"{name}/".startswith(f"{below}/") for name in names)
+        if entry.startswith("/") and is_sent:
+            yield entry, below
+
+
 def sentence(job: Job) -> str:
     """Return what the user of a frozen job should know."""
     code = job.code
     assert code is not None
-    what = f"{code.source} is sent to every host ({plural(code.files, 'file')}, {byte_size(code.size)})"
-    return f"{what}; ranks run in {job.workdir}, and what they write to relative paths stays there"
+    what = f"{code.source} ({plural(code.files, 'file')}, {byte_size(code.size)})"
+    where = f": {job.workdir}" if code.tree else ""
+    return f"ranks run in a copy of {what}{where}; what they write to relative paths stays there"
+
+
+@contextlib.contextmanager
+def kept(job: Job) -> Iterator[None]:
+    """While a frozen job runs, renew the time of the copy here, which hosts with the same home use, too."""
+    assert job.code is not None
+    place, ended = Path(job.code.tree).parent, threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(RENEWED_EVERY):
+            with contextlib.suppress(OSError):
+                code_store.renew(place)
+
+    threading.Thread(target=renew, name="keep-code", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def source_of(job: Job) -> tuple[str, str]:
@@ -131,7 +169,7 @@ def _add(found: Manifest, source: str, name: str) -> str:
 
 
 def listed(source: str) -> list[str]:
-    """Return the paths in a directory that git does not ignore, or all where nobody says what to ignore."""
+    """Return the paths in a directory that git does not ignore; all where there is no .gitignore."""
     found = _listed_by_git(source)
     if found is None:
         found = list(_walked(source))
@@ -145,6 +183,8 @@ def listed(source: str) -> list[str]:
     names: list[str] = []
     for name in dict.fromkeys(one.rstrip("/") for one in found):
         path = Path(source, name)
+        if name == ".":  # we are in a submodule that was not initialized and so is empty
+            continue
         if path.is_dir() and not path.is_symlink():  # another repository in this one
             names += (f"{name}/{below}" for below in listed(str(path)))
         elif NEVER_SENT.isdisjoint(name.split("/")):
@@ -227,8 +267,8 @@ def manifest_of(source: str, found: Manifest) -> Manifest:
             where, hint = f"--sync {f'{source}/{name}'!r}", "start again when it is complete"
             faults.append(Fault(where=where, what=wrong, hint=hint))
     refuse(faults)
-    digest = hashlib.sha256(json.dumps([rows, found["links"]]).encode()).hexdigest()[:16]
-    return {"digest": digest, "files": rows, "links": found["links"]}
+    manifest = {"files": rows, "links": found["links"]}
+    return {"digest": code_store.digest_of(manifest), **manifest}
 
 
 def copied(code: Code, manifest: Manifest, target: str, environ: Mapping[str, str]) -> str:

@@ -62,27 +62,32 @@ def launch(
     here (in the main thread). Raises RequestError, ProbeError, RefusedError, and StoppedError for a signal,
     before anything runs, and LaunchError where the MPI started nothing, or something else than the plan.
     """
-    if job.sync.wanted and job.code is None:
-        from ringleader.launch.code_files import frozen, sentence  # few jobs need it
+    with contextlib.ExitStack() as stack:
+        if job.sync.wanted and job.code is None:
+            from ringleader.launch.code_files import frozen, kept, sentence  # few jobs need it
 
-        job = frozen(check(job), environ, listener.progress)
-        listener.warning(sentence(job))
-    if job.elastic is not None:
-        from ringleader.launch.elastic.launch_elastic import launch_elastic
+            job = frozen(check(job), environ, listener.progress)
+            listener.warning(sentence(job))
+            stack.enter_context(kept(job))
+        if job.elastic is not None:
+            from ringleader.launch.elastic.launch_elastic import launch_elastic
 
-        return launch_elastic(
-            job,
-            environ=environ,
-            listener=listener,
-            stdin=stdin,
-            payload=payload,
-            standby=standby,
-            record=record,
+            return launch_elastic(
+                job,
+                environ=environ,
+                listener=listener,
+                stdin=stdin,
+                payload=payload,
+                standby=standby,
+                record=record,
+            )
+        if job.profile_dir is not None:
+            _make_trace_directory(Path(job.profile_dir))
+        starts = _Starts(
+            job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record
         )
-    if job.profile_dir is not None:
-        _make_trace_directory(Path(job.profile_dir))
-    starts = _Starts(job, environ, listener, prober, stdin=stdin, payload=payload, early=early, record=record)
-    with signals.caught() as caught, contextlib.closing(starts):
+        caught = stack.enter_context(signals.caught())
+        stack.enter_context(contextlib.closing(starts))
         while True:
             with contextlib.closing(standby or MpirunProcess()) as mpirun:
                 outcome = starts.start(mpirun, caught)

@@ -205,6 +205,8 @@ class Code:
     """Bytes of all of them."""
     tree: str = ""
     """The copy on this machine; empty in a dry run, which makes none."""
+    python_path: tuple[tuple[str, str], ...] = ()
+    """Entries of PYTHONPATH that are sent, and where they are below ``source``."""
 
 
 def _directory(text: str) -> str:
@@ -581,7 +583,7 @@ def _faults_beside_containers(job: Job) -> Iterator[Fault]:
 
 
 def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
-    """Yield what is wrong with ``--profile`` and ``--spare-hosts``; ``known``: what has faults already."""
+    """Yield what is wrong with options that need others; ``known``: what has faults already."""
     if job.spare_hosts and job.elastic is not None:
         what = "means nothing for an elastic job, which continues on the hosts that are left"
         hint = "leave it out: hosts beyond --max-np are spare hosts of an elastic job"
@@ -590,6 +592,9 @@ def _faults_together(job: Job, known: Collection[str]) -> Iterator[Fault]:
         what = f"{job.spare_hosts} spare of {len(job.hosts)} hosts leaves none to run on"
         hint = "name more hosts, or ask for fewer spare ones"
         yield Fault(where="--spare-hosts", what=what, hint=hint)
+    unused = {"--sync-to": job.sync.target != "", "--sync-limit": job.sync.limit != Sync().limit}
+    for where in (name for name, is_given in unused.items() if is_given and not job.sync.wanted):
+        yield Fault(where=where, what="requires --sync", hint="add --sync, or leave it out")
     if job.profile is None and job.profile_dir is not None and "--profile" not in known:
         hint = "add --profile 20:40, or leave it out"
         yield Fault(where="--profile-dir", what="requires --profile", hint=hint)

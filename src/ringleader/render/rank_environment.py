@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import PurePosixPath
 
-from ringleader.plan.job import Family, Job, Mpi
+from ringleader.plan.job import Code, Family, Job, Mpi
 from ringleader.plan.rank_placement import Plan, RankPlace
 from ringleader.render.hostfile import bare_name
 from ringleader.value_class import dataclass
@@ -234,6 +234,9 @@ def rank_environment(
         ),
     }
     values = {**(settings or {}), **ours, **users}
+    if job.code is not None and users.get("PYTHONPATH"):
+        directory = plan.hosts[place.host_index].directory or job.workdir
+        values["PYTHONPATH"] = path_in_copy(users["PYTHONPATH"], job.code, directory)
     if job.threads is not None:  # the command line counts before the environment
         chosen = thread_variables(job.threads, bound=bool(place.cpus))
         values |= {name: value for name, value in chosen.items() if name not in asked}
@@ -286,6 +289,13 @@ def search_path(job: Job, caller: Mapping[str, str], python: str) -> str:
     path = dict(job.env).get("PATH", caller.get("PATH", _DEFAULT_PATH))
     first = str(PurePosixPath(python).parent)
     return ":".join([first, *(part for part in path.split(":") if part and part != first)])
+
+
+def path_in_copy(path: str, code: Code, directory: str) -> str:
+    """Return PYTHONPATH with what is sent taken from a host's copy. ``directory``: where its ranks run."""
+    tree = directory.removesuffix(f"/{code.below}")
+    moved = {entry: f"{tree}/{below}".removesuffix("/.") for entry, below in code.python_path}
+    return ":".join(moved.get(entry, entry) for entry in path.split(":"))
 
 
 def interface_variables(job: Job, mpi: Mpi) -> dict[str, str]:

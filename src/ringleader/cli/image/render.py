@@ -88,7 +88,7 @@ def lock_command(options: LockOptions) -> None:
 
 
 def pinned(base: str, environ: Mapping[str, str]) -> str:
-    """Return a base's reference with its digest of now; RefusedError where none is known."""
+    """Return a base's reference with its current digest; RefusedError where none is known."""
     if "@" in base:
         return base
     builder = find(environ=environ)

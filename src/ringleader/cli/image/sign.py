@@ -58,7 +58,7 @@ def sign_command(options: SignOptions) -> None:
         file = getattr(options, part)
         text = None if file is None else faults.text_of(f"--{part}", file, read_input)
         if text is not None:
-            document = attestation.statement(name, digest, kind, _predicate(part, text, faults))
+            document = attestation.statement(name, digest, kind, _predicate(part, text, name, faults))
             texts[f"{part}.dsse.json"] = attestation.envelope(key, document)
     refuse(faults.found)
     directory = Path(options.output)
@@ -68,24 +68,33 @@ def sign_command(options: SignOptions) -> None:
             (directory / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise RefusedError(f"cannot be written: {error.strerror}", where=str(error.filename)) from None
-    where = f"--payload {directory}/{PAYLOAD} --signature {directory}/{SIGNATURE}"
-    print(f"cosign attach signature {where} {options.image}")
-    for file in list(texts)[2:]:
-        print(
-            shlex.join(
-                ["cosign", "attach", "attestation", "--attestation", f"{directory}/{file}", options.image]
-            )
-        )
+    files = ("--payload", f"{directory}/{PAYLOAD}", "--signature", f"{directory}/{SIGNATURE}")
+    words: list[tuple[str, ...]] = [("signature", *files)]
+    words += [("attestation", "--attestation", f"{directory}/{file}") for file in list(texts)[2:]]
+    for part_words in words:
+        print(shlex.join(("cosign", "attach", *part_words, options.image)))
 
 
-def _predicate(part: str, text: str, faults: Faults) -> Any:
-    """Read a file that ``image build`` wrote: a statement, whose predicate counts, or a list of packages."""
+def _predicate(part: str, text: str, name: str, faults: Faults) -> Any:
+    """Read a file that ``image build`` wrote: a statement, whose predicate counts, or a list of packages.
+
+    ``name``: the image's repository, which a statement has to be about.
+    """
     try:
         document = json.loads(text)
-        return document["predicate"] if part == "provenance" else {**document}
-    except (ValueError, KeyError, TypeError):
+        if part == "sbom":
+            is_right, found = document["bomFormat"] == "CycloneDX", document
+        else:
+            is_right, found = document["predicateType"] == KINDS[part], document["predicate"]
+            about = [attestation.repository_of(one["name"]) for one in document["subject"]]
+            if is_right and name not in about:
+                hint = f"ringleader image build --tag {name} --provenance FILE"
+                faults.add(f"--{part}", f"is about another image: {', '.join(about)[:200]}", hint)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        is_right, found = False, None
+    if not is_right:
         faults.add(f"--{part}", "is not what `ringleader image build` wrote")
-        return None
+    return found
 
 
 def _key(path: str) -> bytes:
@@ -109,7 +118,7 @@ class VerifyOptions:
 
 @Command.of("verify", VerifyOptions, no_args_is_help=True)
 def verify_command(options: VerifyOptions) -> None:
-    """Verify what `image sign` has written, or `cosign download` has brought, by a public key.
+    """Verify what `image sign` wrote, by a public key.
 
     \b
       ringleader image verify example.org/team/train@sha256:… --key cosign.pub

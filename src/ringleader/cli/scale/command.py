@@ -141,11 +141,13 @@ def command(options: ScaleOptions) -> int:
 
         check_installed()
     if asked.job.sync.wanted and session.cluster is None:
-        from ringleader.launch.code_files import frozen, sentence  # few jobs need it
+        from ringleader.launch.code_files import frozen, kept, sentence  # few jobs need it
 
         job = frozen(asked.job, os.environ, line.show, dry=options.dry_run)
         line.keep(f"ringleader: {sentence(job)}")
         session = replace(session, asked=replace(asked, job=job))
+        if not options.dry_run:
+            click.get_current_context().with_resource(kept(job))
     session = with_threads(session, line)
     if options.dry_run:
         line.clear()

@@ -25,10 +25,10 @@ from ringleader.launch.ssh.connections import Reply, SshConnections
 from ringleader.plan.job import Code, Host, Job
 from ringleader.render.hostfile import mpi_name
 
-LEAST_RATE = 256 * 1024
-"""Bytes per second below which a host is given up."""
+LEAST_RATE, LEAST_FILES = 256 * 1024, 1000
+"""Bytes that are sent, and files that are looked at, per second below which a host is given up."""
 SECONDS = 60.0
-"""For a host to receive code, besides the time for its bytes."""
+"""For a host to say what it has, besides the time for its files; as much more to receive code."""
 SHOWN_AFTER = 3.0
 """Seconds after which the progress names the hosts that still receive."""
 BOOT = "import sys; exec(sys.stdin.buffer.read(int(sys.argv[1])))"
@@ -47,7 +47,8 @@ class CodeSender:
         self._code, self._ssh, self._python = code, ssh, python
         self._order = {"target": job.sync.target, "digest": code.digest, "bytes": code.size}
         self._order["rsync"] = shutil.which("rsync", path=environ.get("PATH")) is not None
-        self._seconds = (SECONDS + code.size / LEAST_RATE) * job.patience
+        self._answers = (SECONDS + code.files / LEAST_FILES) * job.patience
+        self._seconds = self._answers + (SECONDS + code.size / LEAST_RATE) * job.patience
         self._lock, self._began = threading.Lock(), dict[str, float]()
         self._archive: IO[bytes] | None = None
 
@@ -68,7 +69,7 @@ class CodeSender:
         keep it. A Reply: what came instead of an answer.
         """
         dry = not self._code.tree
-        known = self._call(host, call, self._program(do="find" if dry else "begin"))
+        known = self._call(host, call, self._program(do="find" if dry else "begin"), seconds=self._answers)
         way, exists = "", True
         if isinstance(known, dict) and "wrong" not in known and not known.get("found"):
             way, exists = "rsync" if self._order["rsync"] and known["rsync"] else "tar", not dry
@@ -84,10 +85,12 @@ class CodeSender:
     def _program(self, **order: Any) -> bytes:
         return program({**self._order, **order}, (code_store,), more=", sys.stdin.buffer")
 
-    def _call(self, host: Host, call: Call, text: bytes, stdin: Path | None = None) -> dict[str, Any] | Reply:
+    def _call(
+        self, host: Host, call: Call, text: bytes, stdin: Path | None = None, *, seconds: float
+    ) -> dict[str, Any] | Reply:
         """Run a program of the store; ``stdin``: a file that begins with it, if more follows."""
         argv = (self._python, "-I", "-S", "-c", BOOT, str(len(text)))
-        reply = call(host, argv, stdin or text, self._seconds)
+        reply = call(host, argv, stdin or text, seconds)
         answer = read_answer(reply.stdout)
         return reply if answer is None or "too_old" in answer else answer
 
@@ -96,19 +99,23 @@ class CodeSender:
     ) -> tuple[dict[str, Any] | Reply, str]:
         """Send the files; by tar, too, where rsync fails: the host's Python says why."""
         with self._lock:
-            self._began[host.name] = time.monotonic()
+            began = self._began[host.name] = time.monotonic()
+
+        def left() -> float:  # rsync, finish and tar share one deadline
+            return max(1.0, began + self._seconds - time.monotonic())
+
         try:
             if way == "rsync":
                 ssh, tree = self._ssh.agent_argv(), self._code.tree
                 argv = rsync_argv(ssh, tree, mpi_name(host.name), known["incoming"], known["base"])
                 rows = (*self._manifest["files"], *self._manifest["links"])
                 names = "\0".join(row[0] for row in rows).encode("utf-8", "surrogateescape")
-                self._ssh.run_here(argv, stdin=names, deadline=self._seconds)
+                self._ssh.run_here(argv, stdin=names, deadline=left())
                 order = {"incoming": known["incoming"], "manifest": self._manifest}
-                done = self._call(host, call, self._program(do="finish", **order))
+                done = self._call(host, call, self._program(do="finish", **order), seconds=left())
                 if isinstance(done, dict) and "tree" in done:
                     return done, way
-            return self._call(host, call, self._receive, self._packed()), "tar"
+            return self._call(host, call, self._receive, self._packed(), seconds=left()), "tar"
         finally:
             with self._lock:
                 del self._began[host.name]

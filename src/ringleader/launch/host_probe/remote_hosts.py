@@ -116,7 +116,7 @@ class SshQuery:
             if answer is None:
                 return explain(self.failure(host, reply))
         except OSError as error:
-            what = f"it cannot be asked: {error.strerror or error}"
+            what = f"it cannot be probed: {error.strerror or error}"
             hint = "this machine lacks room in /tmp, processes (ulimit -u) or files (ulimit -n)"
             return Fault(where=where, what=what, hint=hint)
         if "too_old" in answer:
