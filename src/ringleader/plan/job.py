@@ -129,7 +129,7 @@ class Ssh:
         of="hosts",
     )
     attempts: int = option(
-        "Try to connect to a host up to N times, a second apart, if it refuses. [default: 1]",
+        "Connect to a host up to N times in total, a second apart, if it refuses. [default: 1]",
         "--ssh-attempts",
         default=1,
         metavar="N",
