@@ -221,6 +221,8 @@ def test_a_namespace_without_rights(
     command = start(*SUBMIT, "--detach", "--runtime", "ringleader", *TRAIN, kubeconfig=own)
     assert command.ends() == 0
     assert fake.get("trainjobs", "train") is not None
+    listed = start("k8s", "status", kubeconfig=own)  # MPIJobs are forbidden, whether or not there are any
+    assert listed.ends() == 0 and "train" in listed.out
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,25 @@ def test_what_cannot_be_is_refused(start: Start, words: tuple[str, ...], said: s
     command = start(*SUBMIT, *words, *TRAIN)
     assert command.ends() == 2
     assert said in command.err
+
+
+def test_nothing_is_sent_of_a_file_with_a_fault(
+    start: Start, fake: FakeCluster, kubeflow: Trainer, tmp_path: Path
+) -> None:
+    elastic = mpijob("second", metadata={"annotations": {"ringleader/min-workers": "1"}})
+    path = tmp_path / "jobs.yaml"
+    path.write_text("\n---\n".join(map(json.dumps, (mpijob("train"), elastic))))
+    command = start("k8s", "submit", "--as", "trainjob", "--detach", str(path))
+    assert command.ends() == 2
+    assert "jobs.yaml:3" in command.err and "it cannot be elastic" in command.err
+    assert fake.list("trainjobs") == []
+
+
+def test_a_runtime_whose_job_is_unknown_is_named(start: Start, fake: FakeCluster, kubeflow: Trainer) -> None:
+    fake.faults.drop(verb="create", resource="trainjobs")
+    command = start(*SUBMIT, *TRAIN)
+    assert command.ends() == 3
+    assert "kubectl delete trainingruntime train -n default" in command.err
 
 
 def test_an_mpijob_of_a_file_is_sent_as_one(

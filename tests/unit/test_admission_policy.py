@@ -242,7 +242,16 @@ def written(job: Document, old: Document | None = None) -> Attempt:
 def test_a_job_that_was_stored_with_a_wrong_annotation_can_end() -> None:
     wrong = mpijob(metadata={"annotations": {"ringleader/spam": "1"}})
     ending = mpijob(metadata={"annotations": {"ringleader/spam": "1"}, "finalizers": []})
-    assert not any(refusal(policy, written(ending, wrong)) for policy in POLICIES)
+    applied = mpijob(metadata={"annotations": {"ringleader/spam": "1", "kubectl.kubernetes.io/last": "x"}})
+    for new in (ending, applied):
+        assert not any(refusal(policy, written(new, wrong)) for policy in POLICIES)
+    for name in ("max-workers", "min-workers"):  # what is left out counts too
+        notes = {"ringleader/min-workers": "1", "ringleader/max-workers": "2"}
+        left = mpijob(metadata={"annotations": {f"ringleader/{name}": "1"}})
+        said = any(
+            refusal(policy, written(left, mpijob(metadata={"annotations": notes}))) for policy in POLICIES
+        )
+        assert said == (name == "max-workers")
     assert any(refusal(policy, written(wrong, mpijob())) for policy in POLICIES)
 
 

@@ -12,7 +12,7 @@ from ringleader.doctor import host_gate
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
-from ringleader.errors import Fault, ProbeError, RefusedError
+from ringleader.errors import Fault, ProbeError, RefusedError, StoppedError
 from ringleader.fabric.check_result import CheckResult, failed, warned
 from ringleader.fabric.facts import (
     Clock,
@@ -163,6 +163,59 @@ def test_hosts_that_have_failed_already_are_not_measured() -> None:
     assert cluster.measured == ["h2", "h3", "h4"]
 
 
+def test_a_signal_during_the_second_reading_ends_the_check() -> None:
+    cluster = Cluster()
+    read = cluster.read
+
+    def stopped(job: Job, **words: Any) -> HostsReading:
+        if cluster.measured:
+            raise StoppedError(15)
+        return read(job, **words)
+
+    cluster.read = stopped  # type: ignore[method-assign]
+    with pytest.raises(StoppedError):
+        cluster.gate(replace(JOB, check="active"))
+
+
+@pytest.mark.parametrize("hosts", [(), FOUR[:1]])
+def test_a_single_host_is_measured_too(hosts: tuple[Host, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_gate, "left_out", lambda *_hosts, **_words: {})
+    cluster = Cluster()
+    if not hosts:
+        cluster.read = lambda job, **_words: HostsReading(facts={"localhost": facts("h")})  # type: ignore
+    measured: list[Job] = []
+    cluster.measure = lambda job, **_words: measured.append(job) or ActiveResults(hosts=("h1",))  # type: ignore
+    job = replace(JOB, hosts=hosts, check="active")
+    assert cluster.gate(job) == job and len(measured) == 1
+
+
+@pytest.mark.parametrize("host", ["h2", ""])
+def test_a_measurement_that_breaks_is_the_fault_of_the_host_whose_rank_failed(host: str) -> None:
+    """Where that isn't known, the job is refused once, not for each host."""
+    cluster, job = Cluster(), replace(JOB, check="active", spare_hosts=1)
+    broken = ActiveResults(hosts=tuple(names(JOB)), failure="rank 1 was killed", failed_host=host)
+    cluster.measure = lambda job, **_words: broken  # type: ignore[method-assign]
+    if host:
+        assert names(cluster.gate(job)) == ["h1", "h3", "h4"]
+        return
+    with pytest.raises(RefusedError) as refused:
+        cluster.gate(job)
+    (fault,) = refused.value.faults
+    assert fault.where == "--check" and "rank 1 was killed" in fault.what
+
+
+def test_what_the_only_host_that_was_read_fails_is_its_own_failure() -> None:
+    judged = Judgement(by_host={"h1": (result("gpu.present"),)})
+    assert [*host_gate.left_out(judged, FOUR)] == ["h1"] and host_gate.shared(judged) == []
+
+
+def test_a_reading_that_fails_afterwards_is_no_check_of_hosts() -> None:
+    ended = Fault(where="the ranks", what="exit code 1")
+    judged = host_gate.judge({"h1": facts("h1"), "h2": facts("h2")}, faults=[ended])
+    assert host_gate.left_out(judged, FOUR[:2]) == {}
+    assert host_gate.shared(judged)[0] == "the job that read the hosts failed: exit code 1"
+
+
 def result(id: str, *hosts: str, verdict: Any = failed, **words: Any) -> CheckResult:
     return replace(verdict("seen", remedy="do"), id=id, hosts=hosts, **words)
 
@@ -193,10 +246,10 @@ def test_what_a_dry_run_says() -> None:
     lines = host_gate.dry_run_lines(replace(JOB, python="/py", kernel_log="/var/log/k", spare_hosts=1))
     assert lines == [
         "quick: on each host one rank: /py -P -m ringleader.doctor.facts_program 5 /var/log/k",
-        "up to 1 hosts that fail are left out; the job is refused if more do",
+        "at most 1 failing host can be left out; the job is refused if more fail",
     ]
     active = host_gate.dry_run_lines(replace(JOB, check="active", elastic=ElasticOptions(min_np=2)))
-    assert len(active) == 3 and "2 ranks on 1 hosts" in active[2]
+    assert len(active) == 4 and "2 ranks on 1 host" in active[3]
     assert host_gate.dry_run_lines(replace(JOB, check=None)) == []
 
 

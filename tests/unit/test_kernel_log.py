@@ -9,6 +9,8 @@ docker/for-linux issue 1001, reportportal/kubernetes issue 203.
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,9 @@ def test_alike_lines_are_one_event_and_those_before_a_start_of_the_host_none() -
     assert kernel_log.events_in(lines, NOW, WALL, since=100.0) == []
     many = [XID.replace("05:00", f"{at:02x}:00") for at in range(256)]
     assert len(kernel_log.events_in(many, NOW, WALL)) == kernel_log.MOST_EVENTS
+    killed = [f"Memory cgroup out of memory: Killed process {pid} (python)" for pid in range(60)]
+    memory, gpu = kernel_log.events_in([*killed, XID], NOW, WALL)
+    assert (memory["number"], memory["count"], gpu["number"]) == (59, 60, 79)
 
 
 def test_devices_get_the_names_that_people_have_for_them(tmp_path: Path) -> None:
@@ -150,7 +155,7 @@ def test_of_a_huge_or_binary_log_the_end_is_read(tmp_path: Path) -> None:
     log.close()
 
 
-@pytest.mark.parametrize("what", ["missing", "directory", "fifo", "forbidden", "null"])
+@pytest.mark.parametrize("what", ["missing", "directory", "fifo", "forbidden", "null", "kmsg"])
 def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> None:
     path = tmp_path / "log"
     if what == "directory":
@@ -161,6 +166,10 @@ def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> Non
         if os.geteuid() == 0:
             pytest.skip("root may read everything")
         path.touch(mode=0)
+    elif what == "kmsg":  # of that name, but another device
+        path = tmp_path / "dev/kmsg"
+        path.parent.mkdir()
+        path.symlink_to("/dev/null")
     name = "/dev/null" if what == "null" else str(path)
     facts = read_host(areas=LOG, log=name)
     assert facts.kernel_log.why.startswith(name) and not facts.kernel_log.events and not facts.unreadable
@@ -210,6 +219,29 @@ def test_errors_of_ports_are_judged_by_what_they_grow(tmp_path: Path) -> None:
     assert watch.take(at_end=True) == {}
 
 
+def test_a_port_that_answers_slowly_is_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counter(tmp_path, "symbol_error", 7)
+    slow: set[str] = set()
+    assert traffic_counters.errors(str(tmp_path), slow) == {"mlx5_0/1": {"symbol_error": 7}} and not slow
+    monkeypatch.setattr(traffic_counters, "SLOW_SECONDS", -1.0)
+    assert traffic_counters.errors(str(tmp_path), slow) == {} and slow == {"mlx5_0/1"}
+    monkeypatch.undo()
+    assert traffic_counters.errors(str(tmp_path), slow) == {}
+
+
+@pytest.mark.process
+def test_journalctl_takes_the_options() -> None:
+    """What it prints depends on the machine; options that it doesn't take are an error in any case."""
+    argv = kernel_log.PROGRAMS[1]
+    assert "-qkb" in argv, "a word behind b would be the number of a start of the host"
+    if shutil.which(argv[0]) is None:
+        pytest.skip("no journalctl")
+    said = subprocess.run(argv, capture_output=True, text=True, check=False).stderr
+    assert "Failed to parse" not in said and "option" not in said
+
+
 def test_agents_read_the_errors_that_the_checks_judge() -> None:
     judged = [
         name
@@ -245,8 +277,8 @@ def test_an_agent_reports_what_its_kernel_says_from_the_start_on(tmp_path: Path)
     evidence.end()
 
 
-def ended(host: str = "h2", signal: int | None = None) -> JobExit:
-    first = RankEnd(rank=1, host=host, exit_code=None if signal else 1, signal=signal, seconds=1.0, at=2.0)
+def ended(host: str = "h2", signal: int | None = None, at: float = 2.0) -> JobExit:
+    first = RankEnd(rank=1, host=host, exit_code=None if signal else 1, signal=signal, seconds=1.0, at=at)
     return JobExit(exit_code=first.code, whose="rank 1", reason="rank 1 failed", first_failure=first)
 
 
@@ -256,6 +288,13 @@ def events(*lines: str, **more: Any) -> dict[str, Any]:
 
 
 OOM = "Out of memory: Killed process 7 (python3) total-vm:1kB"
+POWER = (
+    "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 2): Detected insufficient power on the PCIe slot (27W)."
+)
+BLAMELESS = [XID.replace(": 79,", f": {number},") for number in (43, 13, 31)]
+AER = "pcieport 0000:00:01.0: PCIe Bus Error: severity="
+CORRECTED = f"{AER}Corrected, type=Data Link Layer"
+RECOVERY = "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to"
 
 
 @pytest.mark.parametrize(
@@ -263,8 +302,17 @@ OOM = "Out of memory: Killed process 7 (python3) total-vm:1kB"
     [
         ({"h2": events(XID, gpu=0)}, ended(), ["h2: Xid 79"]),
         ({"h2": events(XID, gpu=3)}, ended(), ["h2: Xid 79"]),
-        ({"h1": events(XID), "h2": events(FLAP)}, ended(), ["h2: the link", "h1: Xid 79"]),
+        ({"h1": events(XID), "h2": events(FLAP)}, ended(), ["h1: Xid 79", "h2: the link"]),
+        (
+            {
+                "h1": events(XID),
+                "h2": {"events": [*events(*BLAMELESS, XID, gpu=0)["events"], *events(POWER)["events"]]},
+            },
+            ended(),
+            ["h2: Xid 79", "h2: 0000:5c:00.0: its driver", "h1: Xid 79"],
+        ),
         ({"h1": events(OOM)}, ended(signal=9), []),
+        ({"h2": events(OOM)}, ended(signal=9, at=500.0), []),
         ({"h2": events(OOM)}, ended(signal=9), ["h2: memory ran out"]),
         ({"h2": events(OOM)}, ended(), []),
         ({"h1": events(USED_BADLY)}, ended(), []),
@@ -287,6 +335,33 @@ def test_a_failing_ranks_message_quotes_the_kernel(
     ] == quotes
     good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
     assert faults.quoted(good, None) is good
+
+
+@pytest.mark.parametrize(
+    ("says", "counts"),
+    [
+        ([[CORRECTED]], [0]),
+        ([[CORRECTED] * 99, [CORRECTED], [CORRECTED]], [0, 1, 0]),
+        ([[CORRECTED] * 100, [f"{AER}Uncorrected (Fatal), type=x"]], [1, 1]),
+        ([[f"{AER}Uncorrected (Fatal)", f"{AER}Uncorrected (Non-Fatal)"]], [2]),
+        ([[f"{RECOVERY} 0x0 (None)"], [f"{RECOVERY} 0x1 (GPU Reset Required)"]], [1, 1]),
+        ([[FLAP], [FLAP] * 3, [FLAP], [FLAP]], [1, 0, 1, 0]),
+        ([[OOM.replace("7", f"{number}")] for number in range(10, 500)] + [[XID]], [1] * 491),
+    ],
+)
+def test_what_is_new(says: list[list[str]], counts: list[int]) -> None:
+    """A fault also after what was none of the same device; links and corrected errors by their number."""
+    faults = HostFaults()
+    assert [len(faults.take("h1", events(*lines), 1.0)) for lines in says] == counts
+    assert len(faults.found) < 200
+
+
+@pytest.mark.parametrize("counter", sorted(name for row in traffic_counters.ERRORS.values() for name in row))
+def test_only_errors_of_its_own_port_are_a_hosts_fault(counter: str) -> None:
+    """Others grow on its partners' hosts, too, when a host is lost."""
+    (*_, fault) = HostFaults().take("h1", {"errors": {"mlx5_0/1": {counter: 10**9}}}, 1.0)
+    others = ("ack_timeout", "seq", "rnr", "of_buffer", "discards", "dropped", "constraint")
+    assert fault.is_fault is not any(one in counter for one in others)
 
 
 def test_words_of_an_agent_that_are_none_are_passed_over() -> None:

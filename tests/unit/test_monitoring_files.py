@@ -28,7 +28,7 @@ MONITOR = yaml.safe_load((FOLDER / "service-monitor.yaml").read_text())
 ALERTS = [rule for group in RULES["spec"]["groups"] for rule in group["rules"]]
 TARGETS = [target for panel in BOARD["panels"] for target in panel["targets"]]
 EXPRESSIONS = [rule["expr"] for rule in ALERTS] + [target["expr"] for target in TARGETS]
-OF_PROMETHEUS = {"le", "service", "pod", "exported_namespace"}
+OF_PROMETHEUS = {"le", "service", "pod", "namespace", "exported_namespace"}
 """Labels that histograms and scraping through a Service add."""
 
 

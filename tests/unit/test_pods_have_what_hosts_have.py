@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from tests.unit.test_slurm_batch_script import called
 
+from ringleader.cli.kubernetes.run_job import Keeping
 from ringleader.cli.returned_files import CHARACTERS, ReturnedFiles, returning, write_below
+from ringleader.followed_job import End
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/kubernetes.md"
 COLUMNS = (
@@ -82,8 +84,14 @@ def test_commands_of_ringleader_have_the_workers_as_hosts(
     [
         (
             "--launch-with ringleader --report r --detach -- a",
-            "--report with --detach: the record comes with the",
+            "--report with --detach: the result comes with the",
         ),
+        ("--detach -- ringleader bench p2p", "--detach: the result comes with the log"),
+        (
+            "--launch-with ringleader --report r -- ringleader bench p2p",
+            "--report r: not for ringleader bench",
+        ),
+        ("--require tcp -- ringleader bench p2p", "→ write it behind ringleader bench p2p"),
         (
             "--launch-with ringleader --require tcp -- ringleader bench p2p",
             "--require=tcp: not for ringleader bench",
@@ -100,6 +108,36 @@ def test_commands_of_ringleader_have_the_workers_as_hosts(
 def test_what_cannot_be_is_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert called("run", "--on", "kubernetes", *OF_PODS, "-n", "2", *words.split()) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --on pods -n 2 -x FOO=1 --secret-env KEY=s/k -- ringleader bench train -- a",
+        "run --on pods -n 2 -x FOO=1 --secret-env KEY=s/k -- ringleader run a",
+        "scale --on pods --grid 1x1 --launch-with ringleader -x FOO=1 --secret-env KEY=s/k -- a",
+    ],
+)
+def test_variables_reach_the_ranks_behind_an_own_command(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *rest = words.split()
+    assert called(verb, *OF_PODS, "--dry-run", *rest) == 0
+    out = " ".join(capsys.readouterr().out.replace("- ", "").split())
+    assert "-x FOO -x KEY" in out, out
+
+
+def test_one_worker_is_remarked(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("run", "--on", "pods", "--dry-run", *OF_PODS, "--gpus", "8", "--", "ringleader", "bench", "p2p")
+    assert called(*words) == 0
+    assert "has one worker: -n counts ranks, 8 per worker, so -n 16 makes two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [(), ("--launch-with", "ringleader")])
+def test_sizes_are_not_left_alone(more: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("scale", "--on", "pods", "--dry-run", "--detach", "--grid", "1x1", *OF_PODS, *more, "--", "a")
+    assert called(*words) == 2
+    assert "--detach: means nothing here" in capsys.readouterr().err
 
 
 def test_a_report_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,6 +176,30 @@ def test_files_come_back_whatever_pieces_a_log_comes_in(
     assert (tmp_path / "kept" / "a").read_bytes() == content
     with pytest.raises(ValueError, match="exists"):
         write_below(files.files(), "report", tmp_path / "kept")
+
+
+def test_what_cannot_be_sent_does_not_replace_the_commands_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert returning(lambda: 7, str(tmp_path / "file" / "below")) == 7
+    assert "nothing will be sent back" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "ends", "said"),
+    [
+        (0, b"", 3, 0),  # it succeeded, and its result is lost
+        (7, b"", 7, 0),  # it failed before there was one
+        (7, b"ringleader-file 1/2 AAAA\n", 7, 1),
+    ],
+)
+def test_a_lost_result_is_an_error(code: int, log: bytes, ends: int, said: int) -> None:
+    files, lines = ReturnedFiles(), list[str]()
+    assert files.feed(log + b"x\nri") == b"x\n" and files.rest() == b"ri"
+    end, kept = Keeping(parts=("report",)).keep(files, End(exit_code=code, whose="launcher"), lines.append)
+    assert (end.exit_code, len(lines), kept) == (ends, said, {})
+    assert code or "cannot be kept" in end.reason
 
 
 def test_a_second_attempt_counts_and_half_of_one_does_not(

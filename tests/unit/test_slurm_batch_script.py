@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import os
@@ -16,7 +17,8 @@ import pytest
 from tests.time_limits import patience
 
 from ringleader.cli.main import main
-from ringleader.cli.slurm.run_job import without_secrets
+from ringleader.cli.slurm.run_job import _Submission, without_secrets
+from ringleader.errors import RefusedError, RequestError
 from ringleader.option_fields import WrongValueError, parts
 from ringleader.slurm.batch_script import (
     BatchOptions,
@@ -26,6 +28,7 @@ from ringleader.slurm.batch_script import (
     script_of,
     seconds_of,
 )
+from ringleader.slurm.controller import UNKNOWN
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "slurm"
 HOSTILE = (
@@ -349,6 +352,46 @@ def test_each_number_of_nodes_is_a_job_that_begins_after_the_one_before(
     ]
     inner = "scale --on slurm --job-per-size --name=x --grid=1x1,1x2,2x2,4x2 -- python a.py\n"
     assert all(one.endswith(inner) for one in scripts)
+    called(*words.replace("--job-per-size", "--job-per-size --spare-hosts 1").split())
+    out = capsys.readouterr().out.splitlines()
+    assert [line[-1] for line in out if "--nodes" in line] == ["2", "3", "4"]
+    assert "grid=1x1,1x2,2x2,3x2 " in out[-1]
+
+
+@pytest.mark.usefixtures("outside")
+def test_spare_nodes_have_slots_as_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "run --on slurm --nodes 5 --ntasks-per-node 8 -n 32 --spare-hosts 1 --dry-run -- python a.py"
+    assert called(*words.split()) == 0
+    asked = [line for line in capsys.readouterr().out.splitlines() if "--n" in line and "#SBATCH" in line]
+    assert asked == ["#SBATCH --nodes=5", "#SBATCH --ntasks-per-node=8"]
+
+
+class Cancelling:
+    """Stands for Slurm, which refuses the third job, and knows the first no more."""
+
+    def __init__(self, second: str) -> None:
+        self.second, self.count, self.cancelled = second, 0, list[str]()
+
+    async def submit(self, *_words: object) -> str:
+        self.count += 1
+        if self.count > 2:
+            raise RequestError("a limit", where="--account")
+        return str(self.count)
+
+    async def cancel(self, number: str) -> None:
+        self.cancelled.append(number)
+        if said := {"1": UNKNOWN, "2": self.second}[number]:
+            raise RefusedError(said, where=f"job {number}")
+
+
+@pytest.mark.parametrize(("second", "said"), [("", []), ("no answer", ["no answer"])])
+def test_a_refusal_is_kept_where_the_jobs_before_cannot_be_cancelled(second: str, said: list[str]) -> None:
+    slurm = Cancelling(second)
+    work = _Submission(slurm, [BatchOptions()] * 3, lambda batch: ("", ()), {})  # type: ignore[arg-type]
+    with pytest.raises(RequestError) as caught:
+        asyncio.run(work.send())
+    assert [one.what for one in caught.value.faults] == ["a limit", *said]
+    assert slurm.cancelled == ["2", "1"]
 
 
 @pytest.mark.usefixtures("outside")
@@ -375,6 +418,12 @@ def test_each_number_of_nodes_is_a_job_that_begins_after_the_one_before(
         ("run --on slurm", "COMMAND: nothing to run"),
         ("scale --on slurm -- python a.py", "--nodes: is needed: sizes are made of nodes"),
         ("scale --on slurm --nodes 2 --grid 4x1 -- python a.py", "--grid: 4x1 needs 4 hosts"),
+        ("run --on slurm --spare-hosts 1 -- python a.py", "--spare-hosts: requires --nodes in Slurm"),
+        ("run --on slurm --nodes 2 --spare-hosts 2 -- python a.py", "2 spare of 2 nodes leaves none"),
+        (
+            "run --on slurm --nodes 5 -n 32 --spare-hosts 1 -- python a.py",
+            "-n: requires --ntasks-per-node with --spare-hosts",
+        ),
         ("scale --job-per-size -- python a.py", "--job-per-size: is for jobs in Slurm"),
         (
             "scale --on slurm --nodes 2 --job-per-size --resume --name x -- python a.py",

@@ -179,6 +179,8 @@ def test_what_is_down_is_named(err: str, what: str) -> None:
         ("Invalid node name specified", "--sbatch-arg"),
         ("Requested reservation is invalid", "--sbatch-arg"),
         ("Protocol authentication error", ""),
+        ("connect: Operation now in progress", ""),
+        ("session credential is invalid", ""),
         ("Unable to contact slurm controller (connect failure)", ""),
     ],
 )

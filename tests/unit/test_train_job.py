@@ -21,6 +21,7 @@ from ringleader.kubernetes.objects.training_runtime import train_job_of
 
 IMAGE = OperatorSettings(image="ghcr.io/example/ringleader-operator:1")
 ALONE = OperatorSettings()
+TWICE = [{"name": "data", "mountPath": path} for path in ("/a", "/b")]
 CLUSTER_RUNTIME = Path(__file__).parent.parent.parent / "deploy" / "trainer" / "runtime.yaml"
 OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"np": 4, "slots_per_worker": 2},
@@ -39,7 +40,10 @@ FIELDS = {
         {"name": "MASTER_ADDR", "value": "train-worker-0.train"},
         {"name": "PEERS", "value": "train-worker-10.train,my-train-worker-1,train-launcher"},
         {"name": "A", "value": "1"}, {"name": "A", "value": "2"},
-    ], "args": ["--host", "train-launcher.train"]}}),
+    ], "args": ["--host", "train-launcher.train"], "image": "example.org/train-launcher:1",
+       "volumeMounts": [{"name": "train-worker-1", "mountPath": "/etc/train-launcher"}]},
+       "launcher_pod": {"volumes": [{"name": "train-worker-1", "configMap": {"name": "train-launcher"}}],
+                        "tolerations": [{"key": "k", "value": "train-launcher"}]}}),
 }  # fmt: skip
 
 
@@ -146,6 +150,13 @@ def test_host_names_are_those_of_trainer() -> None:
     assert env["PEERS"] == "train-node-0-10.train,my-train-worker-1,train-launcher-0-0"
     assert env["A"] == "2"
     assert job["spec"]["trainer"]["args"] == ["--host", "train-launcher-0-0.train"]
+    # What is only called alike is not a host.
+    spec = launcher["spec"]
+    assert job["spec"]["trainer"]["image"] == spec["containers"][0]["image"] == "example.org/train-launcher:1"
+    mount = {"name": "train-worker-1", "mountPath": "/etc/train-launcher"}
+    assert mount in spec["containers"][0]["volumeMounts"]
+    assert {"name": "train-worker-1", "configMap": {"name": "train-launcher"}} in spec["volumes"]
+    assert spec["tolerations"] == [{"key": "k", "value": "train-launcher"}]
 
 
 @pytest.mark.parametrize("name", ["volcano", "coscheduling", "operator-image"])
@@ -189,7 +200,7 @@ def test_what_trainer_cannot_do(fields: dict[str, Any], where: str, what: str) -
         ({"metadata": {"annotations": {"ringleader/ssh-key-type": "rsa"}}}, "ssh-key-type]", "ECDSA"),
         (
             {"metadata": {"annotations": {"ringleader/restart-limit": "3"}}},
-            "on-worker-failure]",
+            "restart-limit]",
             "the job fails",
         ),
         ({"metadata": {"annotations": {"ringleader/wait-limit": "3"}}}, "wait-limit]", "dependsOn"),
@@ -238,6 +249,18 @@ def test_the_shipped_runtime_gives_valid_pods_and_the_jobs_words() -> None:
     assert env["MASTER_ADDR"].startswith(f"{job.metadata.name}-node-0-0.") and env["A"] == "1"
 
 
+def test_selectors_in_a_patch_are_those_of_jobset() -> None:
+    term = {
+        "topologyKey": "host",
+        "labelSelector": {"matchLabels": {"training.kubeflow.org/job-name": "train"}},
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    document = mpijob(runLauncherAsWorker=True, worker_pod={"affinity": affinity})
+    job, _ = train_job_of(read(document), ALONE, runtime="ringleader")
+    said = text_of(job.documents())
+    assert "jobset.sigs.k8s.io/jobset-name: train" in said and "training.kubeflow.org" not in said
+
+
 @pytest.mark.parametrize(
     ("fields", "where"),
     [
@@ -248,15 +271,21 @@ def test_the_shipped_runtime_gives_valid_pods_and_the_jobs_words() -> None:
         ({"worker_pod": {"hostNetwork": True}}, "[Worker].template.spec.hostNetwork"),
         ({"runPolicy": {"backoffLimit": 3}}, "--backoff-limit)"),
         ({"runPolicy": {"ttlSecondsAfterFinished": 3}}, "--ttl)"),
+        ({"runPolicy": {"ttlSecondsAfterFinished": 0}}, "--ttl)"),
+        ({"sshAuthMountPath": "/home/me/.ssh"}, "spec.sshAuthMountPath"),
+        ({"settings": IMAGE}, "--operator-image"),
+        ({"worker": {"volumeMounts": TWICE}}, "[Worker].template.spec.containers[0].volumeMounts"),
         ({"launcher": {"ports": []}}, "[Launcher].template.spec.containers[0].ports"),
         ({"metadata": {"annotations": {"ringleader/gang": "volcano"}}}, "gang]"),
         ({"metadata": {"annotations": {"ringleader/rdma-profile": "shared"}}}, "rdma-profile]"),
     ],
 )
 def test_what_the_runtime_decides_is_refused(fields: dict[str, Any], where: str) -> None:
-    document = mpijob(**{"runLauncherAsWorker": True, **fields})
+    settings = fields.get("settings", ALONE)
+    given = {name: value for name, value in fields.items() if name != "settings"}
+    document = mpijob(**{"runLauncherAsWorker": True, **given})
     with pytest.raises(RequestError) as caught:
-        train_job_of(read(document), ALONE, runtime="ringleader")
+        train_job_of(read(document), settings, runtime="ringleader")
     (fault,) = caught.value.faults
     assert fault.where.endswith(where)
 
@@ -287,3 +316,37 @@ def test_every_fault_of_a_manifest_at_once() -> None:
     assert found["manager"] == "'me' has no domain before a /"
     assert "hostNetwork" in found
     assert set(found) >= {"name", "nam"}
+
+
+@pytest.mark.parametrize("words", [["--launch-with", "ringleader", "--"], ["--", "ringleader", "run"]])
+def test_render_refuses_what_submit_refuses(
+    words: list[str], call: Callable[..., tuple[int, str, str]]
+) -> None:
+    code, _, err = call("render", "trainjob", "-n", "2", "--image", "e/t:1", *words, "a")
+    assert code == 2 and "has not been tried with the hostfile" in err
+
+
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [
+        ({"name": "t-"}, "is not a DNS label"),
+        ({"name": "t" * 64}, "has 64 characters"),
+        ({"generateName": "t" * 60 + "-"}, "has 66 characters"),
+        ({"generateName": "t-"}, ""),
+        ({}, "missing"),
+    ],
+)
+def test_names(metadata: dict[str, str], what: str) -> None:
+    document = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": metadata,
+        "spec": {"runtimeRef": {"name": "x"}},
+    }
+    found = ""
+    try:
+        read_train_job(document)
+    except RequestError as error:
+        (fault,) = error.faults
+        found = fault.what
+    assert found.endswith(what) and bool(found) == bool(what)

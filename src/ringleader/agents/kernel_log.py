@@ -17,13 +17,19 @@ from ringleader.agents.light_imports import Any, Iterable, suppress
 
 KMSG = "/dev/kmsg"
 PLACES = (KMSG, "/var/log/kern.log")
-PROGRAMS = (("dmesg",), ("journalctl", "-kbq", "--no-pager", "-oshort-monotonic", "-n20000"))
-"""Programs that may read the log where we may not; only before a job."""
+PROGRAMS = (("dmesg",), ("journalctl", "-qkb", "--no-pager", "-oshort-monotonic", "-n20000"))
+"""Programs that may read the log where we may not; only before a job. A value may follow ``-b``."""
+DEVICE = (1, 11)
+"""Major and minor number of /dev/kmsg: elsewhere its name may be another device's."""
 MOST_BYTES, MOST_RECORDS, RECORD = 2 << 20, 20000, 8192
-"""What is read at a time: the end of a file, records of /dev/kmsg, bytes of one of these."""
-MOST_EVENTS, LONGEST = 50, 300
-"""Different events, and characters of one that are kept."""
+"""What is kept at a time: the end of a file, records of /dev/kmsg, bytes of one of these."""
+MOST_READ = 1 << 20
+"""Records of /dev/kmsg that are read at a time: the largest ring has fewer."""
+MOST_EVENTS, LONGEST = 30, 300
+"""Different events of one kind, the newest, and characters of one that are kept."""
 DAY = 86400.0
+MILD = ("severity=correct", "non-fatal", "nonfatal", "to 0x0 (none)")
+"""A line with one of them is less than another of the same device and number."""
 MARKS = ("Xid (", "fallen off", "mlx5_core", "PCIe Bus Error", "pciehp", "ink ", "illed process")
 """A line with an event has one of them: patterns cost more."""
 _PCI = r"(?P<device>(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)"
@@ -94,21 +100,25 @@ def _time_of(line: str, now: float, wall: float) -> float | None:
 def events_in(
     lines: Iterable[str], now: float, wall: float, since: float | None = None
 ) -> list[dict[str, Any]]:
-    """Return the events of lines, alike ones once, with their ``count``; ``since``: only later ones."""
+    """Return the events of lines, the last of alike ones, with their ``count``; ``since``: only later ones.
+
+    Processes that were killed are alike, so that many of them hide nothing else.
+    """
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for line in lines:
         if "Linux version " in line:
-            found.clear()  # the host was started anew
+            found.clear()  # the host was restarted
         event = event_of(line, now, wall)
         if event is None or (since is not None and event["at"] is not None and event["at"] < since):
             continue
-        severity = "severity=Corrected" in line or "severity=Correctable" in line
-        key = event["kind"], event["number"], event["device"], severity
-        if (known := found.get(key)) is not None:
-            known["count"] += 1
-            known["at"] = event["at"]
-        elif len(found) < MOST_EVENTS:
-            found[key] = event
+        number = None if event["kind"] == "oom" else event["number"]  # of a process: each has another
+        low = event["text"].lower()
+        key = event["kind"], number, event["device"], any(one in low for one in MILD)
+        event["count"] += found.pop(key)["count"] if key in found else 0
+        alike = [one for one in found if one[0] == key[0]]
+        if len(alike) >= MOST_EVENTS:
+            del found[alike[0]]
+        found[key] = event
     return list(found.values())
 
 
@@ -132,7 +142,8 @@ class KernelLog:
         self._fd = os.open(path, sysfs.FLAGS)
         try:
             status = os.fstat(self._fd)
-            self._is_kmsg = stat.S_ISCHR(status.st_mode) and path.endswith(KMSG)
+            numbers = os.major(status.st_rdev), os.minor(status.st_rdev)
+            self._is_kmsg = stat.S_ISCHR(status.st_mode) and path.endswith(KMSG) and numbers == DEVICE
             if not (self._is_kmsg or stat.S_ISREG(status.st_mode)):
                 raise OSError(errno.EPERM, "not a regular file")
             os.lseek(self._fd, 0, os.SEEK_END if from_end else os.SEEK_SET)
@@ -173,16 +184,20 @@ class KernelLog:
         return os.read(self._fd, MOST_BYTES)
 
     def _records(self) -> list[str]:
-        found: list[str] = []
-        for _ in range(MOST_RECORDS):
+        found: list[bytes] = []
+        for _ in range(MOST_READ):
             try:
                 record = os.read(self._fd, RECORD)
             except BlockingIOError:
                 break
             except BrokenPipeError:  # the oldest were overwritten meanwhile
                 continue
-            found.append(record.split(b"\n")[0].decode("utf-8", "replace"))
-        return found
+            if not record:
+                break
+            found.append(record.split(b"\n")[0])
+            if len(found) >= 2 * MOST_RECORDS:
+                del found[:MOST_RECORDS]
+        return [one.decode("utf-8", "replace") for one in found[-MOST_RECORDS:]]
 
 
 def opened(path: str = "", root: str = "", *, from_end: bool = False) -> tuple[KernelLog | None, str, str]:
@@ -197,7 +212,7 @@ def opened(path: str = "", root: str = "", *, from_end: bool = False) -> tuple[K
 
 
 class HostWatch:
-    """What the kernel says, and errors that RDMA ports count, from its making on."""
+    """What the kernel reports, and errors that RDMA ports count, from now on."""
 
     ERRORS_SECONDS = 10.0
     """Between two readings of ports: drivers ask their cards for some counters."""
@@ -207,6 +222,7 @@ class HostWatch:
         self._root = root
         self._awaited = path if path and not os.path.lexists(f"{root}{path}") else ""
         self._log, _, _ = opened(path, root, from_end=True)
+        self._slow: set[str] = set()
         self._has_ports = bool(sysfs.names(f"{root}/sys/class/infiniband"))
         self._before: dict[str, dict[str, int]] | None = None
         self._told: dict[str, dict[str, int]] = {}
@@ -233,7 +249,7 @@ class HostWatch:
             from ringleader.agents import traffic_counters
 
             self._read_at = time.monotonic()
-            now = traffic_counters.errors(self._root)
+            now = traffic_counters.errors(self._root, self._slow)
             self._before = now if self._before is None else self._before
             grown = traffic_counters.errors_grown(now, self._before)
             if any(grown[port] != self._told.get(port) for port in grown):

@@ -141,7 +141,7 @@ class RankEvidence:
             self._missing.append(f"before the start: {type(error).__name__}: {error}")
 
     def sample(self, launcher: LauncherConnection, *, at_end: bool = False) -> None:
-        """Send what the kernel says anew, and where that was asked for what ports have carried by now."""
+        """Send what the kernel has reported since, and if asked for, what ports have carried by now."""
         if self.sample_at is None:
             return
         now, every = time.monotonic(), self._every or WATCH_SECONDS

@@ -61,6 +61,9 @@ ERRORS = {
 """Errors of a port: those that ``fabric/checks/checks.toml`` judges."""
 PACKETS = ("port_xmit_packets", "port_rcv_packets")
 """Of which these errors are a share."""
+PLACES = tuple((place, name) for place, names in (*ERRORS.items(), ("counters", PACKETS)) for name in names)
+SLOW_SECONDS = 1.0
+"""A port whose errors take longer to read is not read again."""
 DRIVER = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
 """Statistics of mlx5's driver: bytes of verbs of one function of a card."""
 SIOCETHTOOL = 0x8946
@@ -173,16 +176,28 @@ def sample(root: str = "/") -> dict[str, dict[str, list[int]]]:
     return {"interfaces": interfaces, "ports": ports}
 
 
-def errors(root: str = "") -> dict[str, dict[str, int]]:
-    """Return what each RDMA port has counted of ``ERRORS`` and ``PACKETS``: ``mlx5_0/1`` → name → number."""
+def errors(root: str = "", slow: set[str] | None = None) -> dict[str, dict[str, int]]:
+    """Return what each RDMA port has counted of ``ERRORS`` and ``PACKETS``: ``mlx5_0/1`` → name → number.
+
+    Ports in ``slow`` are left out, and one that takes too long is added to them: its firmware may not answer,
+    and whoever reads does nothing else meanwhile.
+    """
     found: dict[str, dict[str, int]] = {}
-    for port in sysfs.rdma_ports(root):
+    slow = set() if slow is None else slow
+    base = f"{root}/sys/class/infiniband"
+    ports = ((device, port) for device in sysfs.names(base) for port in sysfs.names(f"{base}/{device}/ports"))
+    for device, port in ports:
+        name, until = f"{device}/{port}", time.monotonic() + SLOW_SECONDS
+        if name in slow or len(found) >= MOST_DEVICES:
+            continue
         known: dict[str, Any] = {"values": {}, "unreadable": {}}
-        for place, names in (*ERRORS.items(), ("counters", PACKETS)):
-            for name in names:
-                _counter(f"{port['path']}/{place}", name, known)
-        if len(found) < MOST_DEVICES:
-            found[f"{port['device']}/{port['port']}"] = known["values"]
+        for place, counter in PLACES:
+            _counter(f"{base}/{device}/ports/{port}/{place}", counter, known)
+            if time.monotonic() > until:
+                slow.add(name)
+                break
+        else:
+            found[name] = known["values"]
     return found
 
 

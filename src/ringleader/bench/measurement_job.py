@@ -53,6 +53,12 @@ class Finished:
     outcome: Outcome | None = None
     """``None``: the launch failed after ranks had answered."""
 
+    @property
+    def failed_host(self) -> str:
+        """The host of the rank that failed first; empty: none did."""
+        first = None if self.outcome is None else self.outcome.first_failure
+        return first.host if self.failure and first is not None else ""
+
 
 def rank_program_job(job: Job, program: str, plan: object, *, seconds: float) -> Job:
     """Return the job whose ranks run our ``program`` (a module) and are given the plan, a dataclass.

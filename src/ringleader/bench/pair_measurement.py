@@ -83,6 +83,8 @@ class Measured:
     """``Open MPI 5.0.11``."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Of hosts by name, as other hosts reach them; empty: the job did not start."""
+    failed_host: str = ""
+    """Whose rank ``run.failure`` is about."""
 
 
 def probed_addresses(job: Job, environ: Mapping[str, str], progress: Callable[[str], None]) -> dict[str, str]:
@@ -210,7 +212,7 @@ def measure(
         raise RefusedError(_refusals(asked, answers, finished))
     result = _run(asked, context, answers, finished)
     keep(result)
-    found = Measured(run=result, errors=tuple(answers.errors))
+    found = Measured(run=result, errors=tuple(answers.errors), failed_host=finished.failed_host)
     if (outcome := finished.outcome) is None or outcome.mpi is None:
         return found
     return replace(found, mpi=outcome.mpi.name, addresses=_addresses(outcome.plan.hosts))

@@ -71,6 +71,8 @@ class JobTerminal:
 
     def finish(self, end: End | None) -> None:
         """Leave the terminal on a new line and say how the job ended; a good end is silent."""
+        if self.files is not None:
+            self._show(self.files.rest())
         self._begin_line()
         if end is not None and end.exit_code:
             if end.reason:

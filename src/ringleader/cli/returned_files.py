@@ -28,12 +28,22 @@ _LINE = re.compile(rb"ringleader-file (\d{1,6})/(\d{1,6}) ([A-Za-z0-9+/=]+)\r?\n
 
 
 def returning(command: Callable[[], object], directory: str) -> object:
-    """Do a command and return what it returns; then send the directory that it wrote to."""
-    Path(directory).mkdir(parents=True, exist_ok=True)
+    """Do a command and return what it returns; then send the directory that it wrote to.
+
+    Where that cannot be, the command's result still counts.
+    """
+    try:
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        print(f"ringleader: nothing will be sent back: {error}", file=sys.stderr)
     try:
         return command()
     finally:
-        send(directory)
+        try:
+            if Path(directory).is_dir():
+                send(directory)
+        except OSError as error:
+            print(f"ringleader: what was written is not sent back: {error}", file=sys.stderr)
 
 
 def send(directory: str) -> None:
@@ -43,7 +53,8 @@ def send(directory: str) -> None:
         tar.add(directory, arcname=".")
     data = base64.b64encode(packed.getvalue()).decode()
     if len(data) > MOST_SENT:
-        what = f"what was written has {len(data) >> 20} MiB, too much for a log"
+        size, most = (count * 3 / 4 / (1 << 20) for count in (len(data), MOST_SENT))
+        what = f"what was written has {size:.1f} MiB, packed; a log takes {most:g}"
         print(f"ringleader: {what}: write it to a volume (--mount)", file=sys.stderr)
         return
     parts = [data[start : start + CHARACTERS] for start in range(0, len(data), CHARACTERS)]
@@ -79,6 +90,16 @@ class ReturnedFiles:
             if piece.endswith(b"\n"):
                 self._is_shown = False
         return shown
+
+    def rest(self) -> bytes:
+        """Return what was held when the log ended: it was no line of ours."""
+        held, self._held = self._held, b""
+        return held
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything arrived."""
+        return bool(self._count)
 
     def _taken(self) -> bytes:
         """Keep the line that is held, or return it where it is none of ours."""

@@ -92,6 +92,8 @@ class ActiveResults:
     """What all measurements took."""
     failure: str = ""
     """How the job ended, where it did not end well; what was measured until then is in the other fields."""
+    failed_host: str = ""
+    """Whose rank failed first then; empty: not known."""
 
     def best_rates(self) -> dict[tuple[str, str], float]:
         """Return (source, target) → bits per second, the best of all passes: a bad link is slow in each."""
@@ -169,6 +171,7 @@ class _Session:
             mpi=found.mpi or before.mpi,
             one_machine=before.one_machine or run.context.one_machine,
             failure=run.failure,
+            failed_host=found.failed_host,
         )
 
     def suspects(self) -> tuple[Round, ...]:
@@ -211,7 +214,9 @@ class _Session:
         outcome = finished.outcome
         mpi = outcome.mpi.name if outcome is not None and outcome.mpi else ""
         ranks_told = tuple(told[rank] for rank in sorted(told))
-        self._add(ranks=ranks_told, failure=before or finished.failure, mpi=self.results.mpi or mpi)
+        self._add(ranks=ranks_told, mpi=self.results.mpi or mpi)
+        if not before:
+            self._add(failure=finished.failure, failed_host=finished.failed_host)
 
     def check_port(self, name: str) -> None:
         """Raise RequestError where no host has such a port."""
@@ -285,7 +290,8 @@ class _Session:
             return
         named = [(port,) if port else self._names(host, rails) for host in self.hosts]
         pair = ProgramPairs(run=_without_context(found.run), ports=tuple(named), errors=found.errors)
-        self._add(programs=(*self.results.programs, pair), failure=found.run.failure)
+        failure = {"failure": found.run.failure, "failed_host": found.failed_host}
+        self._add(programs=(*self.results.programs, pair), **failure)
 
     def _measure(self, rounds: Sequence[Round], title: str, **asked: Any) -> Measured:
         request = PairRequest(

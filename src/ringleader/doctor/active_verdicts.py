@@ -67,7 +67,9 @@ def _answers(results: ActiveResults, rates: Mapping[tuple[str, str], float]) -> 
             hosts=(host, partner),
         )
     if results.failure:
-        yield failed(f"the measurement did not end well: {results.failure}", remedy="repair that first")
+        hosts = (results.failed_host,) if results.failed_host in results.hosts else ()
+        said = f"the measurement did not end well: {results.failure}"
+        yield failed(said, remedy="repair that first", hosts=hosts)
     if not pairs and not results.failure:
         if count := len({frozenset(pair) for pair in rates}):
             yield passed(

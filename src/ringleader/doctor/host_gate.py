@@ -11,17 +11,17 @@ from typing import Any
 
 from ringleader.doctor.facts_job import one_rank_each, read_hosts
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.doctor.judgement import Judgement, judge, since
-from ringleader.errors import Fault, RefusedError, RingleaderError
+from ringleader.doctor.judgement import UNREAD, Judgement, judge, since
+from ringleader.errors import Fault, RefusedError, RingleaderError, StoppedError
 from ringleader.fabric.check_result import CheckResult, Verdict
+from ringleader.fabric.checks.kernel_log import OWN_PORT
+from ringleader.number_format import plural
 from ringleader.plan.job import Host, Job
 
 READ_SECONDS, MEASURE_SECONDS = 30.0, 50.0
 """For reading the hosts, which ``active`` does twice, and for measuring between them."""
 OF_HOSTS = ("kernel.", "active.", "hosts", "port.state", "port.phys", "gpu.ecc", "gpu.remap")
 """Beginnings of checks that count where all hosts fail them, too: others are how the cluster is made."""
-GROWS = ("port.errors", "port.flaps", "port.icrc", "port.discards", "port.timeouts")
-"""Checks of counters; that they grow while hosts are measured is a failure here."""
 MOST_SAID = 3
 
 
@@ -36,22 +36,22 @@ def checked(
 ) -> Job:
     """Return the job without the hosts that fail the checks of ``job.check``.
 
-    ``progress`` hears how far it has come, ``warn`` of each host that is left out, and why (or, without a
-    host, of what all of them fail). Raises RefusedError where too few hosts are left, and what starting a job
+    ``progress`` gets a line now and then, ``warn`` each host that is left out, and why (or, without a host,
+    what all of them fail). Raises RefusedError where too few hosts are left, and what starting a job
     on them raises.
     """
     hosts = _offered(job)
     asked = checking_job(job, hosts)
-    progress(f"checking {len(hosts) or 1} host{'s' * (len(hosts) > 1)}")
+    progress(f"checking {plural(len(hosts) or 1, 'host')}")
     found = read(asked, environ=environ, seconds=READ_SECONDS * job.patience, progress=progress)
     judged = judge(found.facts, faults=found.faults)
     bad = left_out(judged, hosts)
     fine = tuple(host for host in hosts if host.name not in bad)
-    if job.check == "active" and len(fine) > 1:
+    if job.check == "active" and (fine or not (hosts or bad)):
         judged, has_grown = _measured(replace(asked, hosts=fine), found, environ, progress, read, measure)
         bad |= left_out(judged, fine, has_grown=has_grown)
     for text in shared(judged):
-        warn("", f"all hosts fail {text}")
+        warn("", text)
     return decide(job, hosts, bad, warn)
 
 
@@ -83,12 +83,15 @@ def dry_run_lines(job: Job) -> list[str]:
     words = one_rank_each(checking_job(job, job.hosts), seconds=READ_SECONDS * job.patience).command
     lines = [f"{job.check}: on each host one rank: {' '.join(words)}"]
     if job.check == "active":
-        lines.append(f"then messages between all hosts that pass, for up to {MEASURE_SECONDS:g} s")
+        lines.append("then messages between the hosts that pass, and the speed of each,")
+        lines.append(f"for up to {MEASURE_SECONDS:g} s; then perftest over each RDMA port")
     if job.elastic is not None:
-        least = f"{job.elastic.min_np} ranks on {job.elastic.min_hosts} hosts"
+        least = f"{job.elastic.min_np} ranks on {plural(job.elastic.min_hosts, 'host')}"
         return [*lines, f"hosts that fail are left out; the job is refused below {least}"]
-    spare = f"up to {job.spare_hosts} hosts that fail are left out; " if job.spare_hosts else ""
-    return [*lines, f"{spare}the job is refused if {'more do' if spare else 'one fails'}"]
+    if job.spare_hosts:
+        most = plural(job.spare_hosts, "failing host")
+        return [*lines, f"at most {most} can be left out; the job is refused if more fail"]
+    return [*lines, "the job is refused if a host fails"]
 
 
 def _offered(job: Job) -> tuple[Host, ...]:
@@ -115,13 +118,19 @@ def _measured(
         from ringleader.doctor.active_tests import measure_hosts
 
         measure = measure_hosts
-    facts = {host.name: found.facts[host.name] for host in job.hosts}
+    names = [host.name for host in job.hosts] or [*found.facts]
+    facts = {name: found.facts[name] for name in names}
     seconds = MEASURE_SECONDS * job.patience
     results = measure(job, facts=facts, environ=environ, seconds=seconds, progress=progress)
+    if results.failure and not results.failed_host:
+        what = f"the hosts could not be measured: {results.failure}"
+        raise RefusedError(what, where="--check", hint="--check quick does without measurements")
     later: Mapping[str, Any] = {}
     try:
         if not results.failure:
             later = read(job, environ=environ, seconds=READ_SECONDS * job.patience, progress=progress).facts
+    except StoppedError:
+        raise
     except RingleaderError:
         later = {}  # what was measured is worth more than how counters grew
     now = {name: since(later[name], one) if name in later else one for name, one in facts.items()}
@@ -141,10 +150,11 @@ def left_out(judged: Judgement, hosts: Sequence[Host], *, has_grown: bool = Fals
     bad = [
         one
         for one in judged.results()
-        if (not one.cause and _counts(one, len(names))) or (has_grown and one.is_bad and one.id in GROWS)
+        if (not one.cause and _counts(one, len(judged.hosts)))
+        or (has_grown and one.is_bad and one.id in OWN_PORT)
     ]
     for one in sorted(bad, key=lambda one: len(one.hosts) == 2):  # pairs last: one may be left out already
-        own = [name for name in names if name in one.hosts] or names
+        own = [name for name in names if name in (one.hosts or judged.hosts)] or names
         if one.id.startswith("active.") and len(one.hosts) == 2 and len(names) > 1:
             own = [] if set(one.hosts) & found.keys() else own[-1:]
         for name in own:
@@ -153,15 +163,23 @@ def left_out(judged: Judgement, hosts: Sequence[Host], *, has_grown: bool = Fals
 
 
 def _counts(one: CheckResult, hosts: int) -> bool:
+    """Return whether a result is a failure of its hosts. ``hosts``: the number of those that were read."""
+    if one.id == UNREAD and not one.hosts:
+        return False  # the job that read them ended badly, afterwards
     is_all = hosts > 1 and len(one.hosts) in (0, hosts)
     return one.verdict is Verdict.FAIL and (not is_all or one.id.startswith(OF_HOSTS))
 
 
 def shared(judged: Judgement) -> list[str]:
-    """Return what all hosts fail alike, and what says nothing of one of them."""
-    count = len(judged.hosts)
+    """Return a sentence for each check that all hosts fail alike, and where the job that read them failed."""
     found = [one for one in judged.results() if one.verdict is Verdict.FAIL and not one.cause]
-    return [f"{one.name}: {one.seen}" for one in found if not _counts(one, count)] if count > 1 else []
+    return [
+        f"the job that read the hosts failed: {one.seen}"
+        if one.id == UNREAD
+        else f"all hosts fail {one.name}: {one.seen}"
+        for one in found
+        if not _counts(one, len(judged.hosts))
+    ]
 
 
 def _fault(name: str, results: Sequence[CheckResult]) -> Fault:

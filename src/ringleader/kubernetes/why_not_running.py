@@ -283,5 +283,8 @@ def _meaning(error: ApiError, doing: str, resource: Resource, name: str, namespa
         hint += ", or name a runtime that exists: --runtime" if resource == TRAINING_RUNTIMES else ""
         return f"not allowed: {said}", f"{hint}; kubectl auth can-i --list -n {namespace}"
     if error.is_there_already:
-        return "one of this name exists", f"--job-name another, or ringleader k8s delete {name}"
+        remove = f"ringleader k8s delete {name}"
+        if resource == TRAINING_RUNTIMES:
+            remove += f"; without such a job kubectl delete trainingruntime {name} -n {namespace}"
+        return "one of this name exists", f"--job-name another, or {remove}"
     return f"{said} (HTTP {error.status})", ""

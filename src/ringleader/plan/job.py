@@ -129,7 +129,7 @@ class Ssh:
         of="hosts",
     )
     attempts: int = option(
-        "Try to connect to a host up to N times, a second apart, if it refuses. [default: 1]",
+        "Connect to a host up to N times in total, a second apart, if it refuses. [default: 1]",
         "--ssh-attempts",
         default=1,
         metavar="N",
@@ -301,7 +301,7 @@ class Job:
     )
     check: str | None = option(
         "Check all hosts before any rank starts: quick makes the checks of `ringleader doctor`, active also "
-        "measures between the hosts (up to about two minutes). A host that fails is left out if the job "
+        "measures between the hosts (a few minutes). A host that fails is left out if the job "
         "is elastic or has spare hosts; otherwise the job is refused (exit code 3).",
         choices=CHECKS,
         metavar="quick|active",

@@ -127,6 +127,23 @@ def faults_of(options: BatchOptions, *, grace: float) -> list[Fault]:
     return [Fault(where="--time", what=what, hint=f"ask for {least} minutes or more, or lower --grace")]
 
 
+def faults_of_spares(options: BatchOptions, *, spare: int, np: int | None) -> list[Fault]:
+    """Return why this many spare hosts cannot be set aside of the nodes."""
+    if spare <= 0:
+        return []
+    if options.nodes is None:
+        hint = f"the job's nodes and the spare ones: --nodes {spare + 1}"
+        return [Fault(where="--spare-hosts", what="requires --nodes in Slurm", hint=hint)]
+    least = int(options.nodes.partition("-")[0])
+    if spare >= least:
+        what, hint = f"{spare} spare of {least} nodes leaves none to run on", "ask for more nodes"
+        return [Fault(where="--spare-hosts", what=what, hint=hint)]
+    if np is None or options.ntasks_per_node is not None:
+        return []
+    what = "requires --ntasks-per-node with --spare-hosts: Slurm spreads ranks over the spare nodes, too"
+    return [Fault(where="-n", what=what, hint=f"--ntasks-per-node {math.ceil(np / (least - spare))}")]
+
+
 def faults_of_export(
     options: BatchOptions, names: Collection[str], environ: Mapping[str, str]
 ) -> list[Fault]:

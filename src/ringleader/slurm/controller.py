@@ -28,13 +28,13 @@ _WRONG = (
     ("violates accounting", "--account", "a limit of your account or QOS does not allow it"),
     ("time limit", "--time", "Slurm does not accept the time limit"),
     ("node count|more processors|too many|PartitionNodeLimit", "--nodes, -n", "Slurm refuses as many"),
-    ("generic resource|gres", "--gpus", "the cluster has no such GPUs"),
+    (r"generic resource|\bgres\b", "--gpus", "the cluster has no such GPUs"),
     ("node configuration is not available", "--nodes, -n, --gpus", "no node of the partition has that"),
     ("unrecognized option|invalid option|invalid.*specif|is invalid", "--sbatch-arg", "Slurm refuses it"),
 )
 """What sbatch prints where the request is wrong, in any case → the option, and what is wrong with it."""
 _MUNGE = "[Mm]unge|authentication|credential"
-_AWAY = "[Uu]nable to contact|[Cc]onnection refused|[Cc]ommunication|timed out|[Ss]ocket"
+_AWAY = "[Uu]nable to contact|[Cc]onnection refused|[Cc]ommunication|timed out|now in progress|[Ss]ocket"
 _INVALID = "[Ii]nvalid job id"
 _NO_ACCOUNTING = "accounting storage is disabled"
 UNKNOWN = "Slurm does not know it"
@@ -148,6 +148,8 @@ class Slurm:
 
 def wrong_option(err: str) -> tuple[str, str]:
     """Return which option sbatch refuses, and what is wrong with it; empty where it is none of them."""
+    if re.search(f"{_MUNGE}|[Uu]nable to contact|now in progress", err):
+        return "", ""
     found = (row[1:] for row in _WRONG if re.search(row[0], err, re.IGNORECASE))
     return next(found, ("", ""))
 

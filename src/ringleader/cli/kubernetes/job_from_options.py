@@ -171,7 +171,7 @@ def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults:
 
         with collected(faults.found):
             parse_requirement(job.require)
-    if own and (words := _run_words(given.job)):
+    if own and (words := _run_words(given.job, "report")):
         hint = f"write it behind ringleader {own}"
         faults.add(" ".join(words), f"not for {where}, which takes its own options", hint)
     if pods.launch_with == "mpirun":
@@ -187,9 +187,9 @@ def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults:
         faults.add("--mpirun", f"{pods.mpirun!r} is not a path", hint)
 
 
-def _run_words(job: Job) -> tuple[str, ...]:
+def _run_words(job: Job, *more: str) -> tuple[str, ...]:
     """Return the options of `ringleader run` that a job of options has besides those of a cluster."""
-    names = OF_HOSTS - {"report"} | {"placement", "master_port"}
+    names = OF_HOSTS - {"report"} | {"placement", "master_port", *more}
     return tuple(words_of(replace(Job(), **{name: getattr(job, name) for name in sorted(names)}), Job()))
 
 
@@ -249,7 +249,10 @@ def readable_secrets(request: JobRequest) -> tuple[str, ...]:
 
 
 def remarks_on(request: JobRequest) -> tuple[str, ...]:
-    """Return what the user should know of the NICs that he asks for."""
+    """Return what the user should know of the NICs that he asks for, and of hosts that are too few."""
+    if request.own_command and request.workers == 1 and request.slots > 1:
+        what = f"ringleader {' '.join(request.own_command)} has one worker: -n counts ranks"
+        return (f"{what}, {request.slots} per worker, so -n {2 * request.slots} makes two",)
     if request.rdma is None:
         return ()
     # Where the keys are not in root's home, the image's user is another.

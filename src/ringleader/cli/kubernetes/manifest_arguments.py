@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +26,15 @@ class FilesOrCommand(Command[Options]):
         """Let options stand behind files too; behind a COMMAND they are its own."""
         ctx.allow_interspersed_args = not any(word.partition("=")[0] == "--image" for word in args)
         return super().parse_args(ctx, args)
+
+
+@contextmanager
+def located(faults: list[Fault], where: str) -> Iterator[None]:
+    """Add the faults of a document to others, each with the place of the document."""
+    mine: list[Fault] = []
+    with collected(mine):
+        yield
+    faults += (replace(one, where=f"{where} {one.where}") for one in mine)
 
 
 def read_files(

@@ -8,6 +8,7 @@ import string
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,8 +22,9 @@ from ringleader.cli.kubernetes.connection import (
     with_cluster,
 )
 from ringleader.cli.kubernetes.job_from_options import job_of, readable_secrets, remarks_on, request_of
-from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files
+from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, located, read_files
 from ringleader.cli.options.kubernetes_options import (
+    WITHOUT_HOSTS,
     ClusterOptions,
     FollowOptions,
     JobOptions,
@@ -32,7 +34,7 @@ from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import result_to
 from ringleader.cli.returned_files import ReturnedFiles, write_below
 from ringleader.cli.typed_command import misplaced
-from ringleader.errors import Fault, RequestError, RingleaderError, collected, refuse
+from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError, collected, refuse
 from ringleader.followed_job import End, Work
 from ringleader.kubernetes.jobs.job_request import OUTCOME, REPORT, RUNS, JobRequest, own_command
 from ringleader.kubernetes.jobs.job_state import JobView
@@ -86,7 +88,7 @@ def run_request(on: Where, options: KubernetesOptions, runs: str = "runs") -> in
         is_sent=True,
         returned=keeping.parts,
     )
-    return run_job(on, cluster, made, follow, keeping)
+    return run_job(on, cluster, ready(on, made, follow), follow, keeping)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +102,11 @@ class Keeping:
     runs: str = ""
     """Where those of measurements are."""
 
-    def keep(self, files: ReturnedFiles, end: End, say: Callable[[str], None]) -> dict[str, Any]:
-        """Write what came back; return what it adds to the outcome."""
+    def keep(self, files: ReturnedFiles, end: End, say: Callable[[str], None]) -> tuple[End, dict[str, Any]]:
+        """Write what came back; return the end, and what is added to the outcome.
+
+        A job that succeeded and whose result is lost has failed.
+        """
         try:
             found = files.files()
             for folder, place in ((REPORT, Path(self.report)), (RUNS, Path(self.runs))):
@@ -109,11 +114,13 @@ class Keeping:
                 places = {place / name.split("/")[1] if folder == RUNS else place for name in names}
                 for one in sorted(places):
                     say(f"kept in {one}")
-            return {"outcome": json_document(decoded(found[OUTCOME]))} if OUTCOME in found else {}
+            return end, {"outcome": json_document(decoded(found[OUTCOME]))} if OUTCOME in found else {}
         except (ValueError, OSError) as error:
-            if not end.exit_code:
-                say(f"what the launcher wrote cannot be kept: {error}")
-            return {}
+            what = f"what the launcher wrote cannot be kept: {error}"
+            if end.exit_code and files.has_begun:  # a launcher that failed early has sent nothing
+                say(what)
+            lost = replace(end, exit_code=RefusedError.exit_code, whose="ringleader", reason=what)
+            return end if end.exit_code else lost, {}
 
 
 def _keeping(options: KubernetesOptions, faults: Faults) -> Keeping:
@@ -121,19 +128,31 @@ def _keeping(options: KubernetesOptions, faults: Faults) -> Keeping:
     given, follow = options.job, options.follow
     own, report = own_command(given.job.command), given.job.report or ""
     parts = [RUNS] if own[:1] in (("bench",), ("scale",)) else []
+    if {"-o", "--output"} & {word.partition("=")[0] for word in takewhile("--".__ne__, given.job.command)}:
+        parts = []  # it is kept where they say
     if not own and (given.pods.launch_with == RINGLEADER or given.elastic):
         parts += [REPORT] if report else []
         parts += [OUTCOME] if follow.json.json or follow.json.json_file is not None else []
-    if follow.form == "trainjob" and (own or given.pods.launch_with == RINGLEADER):
-        where = "--launch-with ringleader" if not own else f"COMMAND (ringleader {' '.join(own)})"
-        what = "has not been tried with the hostfile and keys of Kubeflow Trainer"
-        faults.add(where, what, "leave out --as trainjob")
-    if REPORT in parts and follow.detach:
-        what = "the record comes with the log, which nobody follows"
-        faults.add("--report with --detach", what, "leave one of them out")
+    if follow.form == "trainjob":
+        check_ranks_of_trainer(given, faults)
+    for part, where, hint in (
+        (REPORT, "--report with --detach", "leave one of them out"),
+        (RUNS, "--detach", f"leave it out, or ringleader {' '.join(own)} --output DIR on a --mount"),
+    ):
+        if part in parts and follow.detach:
+            faults.add(where, "the result comes with the log, which nobody follows", hint)
     if REPORT in parts and Path(report, RECORD).exists():
         faults.add("--report", f"{report}/{RECORD} already exists", "name another directory")
     return Keeping(parts=() if follow.detach else tuple(parts), report=report)
+
+
+def check_ranks_of_trainer(given: JobOptions, faults: Faults) -> None:
+    """Note what cannot start ranks in a TrainJob."""
+    own = own_command(given.job.command)
+    if own or given.pods.launch_with == RINGLEADER:
+        where = "--launch-with ringleader" if not own else f"COMMAND (ringleader {' '.join(own)})"
+        what = "has not been tried with the hostfile and keys of Kubeflow Trainer"
+        faults.add(where, what, "make an MPIJob of it")
 
 
 def for_runtime(job: JobOptions, follow: FollowOptions) -> JobOptions:
@@ -199,10 +218,8 @@ def placed(connection: Connection, job: OneJob) -> tuple[Connection, OneJob]:
     return replace(connection, namespace=space), here
 
 
-def run_job(
-    on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptions, keeping: Keeping | None = None
-) -> int:
-    """Send a job and follow it; return the exit code."""
+def ready(on: Where, job: AnyJob, follow: FollowOptions) -> AnyJob:
+    """Return a job as it is sent. Raises RequestError with what cannot be."""
     if not job.metadata.name:  # we ask for it by name
         name = job.metadata.generate_name + _five_letters()
         job = replace(job, metadata=replace(job.metadata, name=name, generate_name=""))
@@ -211,7 +228,14 @@ def run_job(
         if on == "pods":
             check_operatorless(job, follow)
         elif follow.form == "trainjob":
-            job = as_train_job(job, follow)
+            return as_train_job(job, follow)
+    return job
+
+
+def run_job(
+    on: Where, cluster: ClusterOptions, job: AnyJob, follow: FollowOptions, keeping: Keeping | None = None
+) -> int:
+    """Send a job that is `ready` and follow it; return the exit code."""
     if follow.dry_run:
         sys.stdout.write(dry_run_text(on, job, follow))
         return 0
@@ -253,7 +277,9 @@ async def _stay(
     except RingleaderError:
         terminal.finish(None)
         raise
-    kept = {} if terminal.files is None else keeping.keep(terminal.files, end, terminal.say)
+    kept: dict[str, Any] = {}
+    if terminal.files is not None:
+        end, kept = keeping.keep(terminal.files, end, terminal.say)
     terminal.finish(end)
     return end, kept
 
@@ -324,7 +350,7 @@ class SubmitOptions:
     convert: bool = flag("Accept manifests of v1alpha1, v1alpha2 and v1 too.")
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions)
-    job: JobOptions = group(JobOptions, changed={"command": {"metavar": "FILE|COMMAND..."}})
+    job: JobOptions = group(JobOptions, changed={**WITHOUT_HOSTS, "command": {"metavar": "FILE|COMMAND..."}})
 
 
 @FilesOrCommand.of(
@@ -379,7 +405,8 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[AnyJob, ...]
             what = f"a {other.value.get('kind')}: only MPIJobs and TrainJobs are sent"
             hint = "kubectl apply -f takes files of any objects; ringleader k8s logs -f JOB"
             faults.add(other.where, what, hint)
-    found = tuple(one.job for one in rendered if one.job is not None)
+    jobs = [(one.where, one.job) for one in rendered if one.job is not None]
+    found = tuple(job for _, job in jobs)
     if len(found) > 1 and not follow.detach and not follow.dry_run:
         names = ", ".join(one.metadata.name or one.metadata.generate_name for one in found)
         faults.add("FILE", f"holds {len(found)} jobs: {names}", "with --detach all are sent")
@@ -388,7 +415,11 @@ def _jobs_of_files(options: SubmitOptions, faults: Faults) -> tuple[AnyJob, ...]
             if one.metadata.namespace not in ("", namespace):
                 what = f"{one.metadata.name} belongs to namespace {one.metadata.namespace}"
                 faults.add("--namespace", what, "leave out one of the two")
+    sent = []
+    for where, job in () if faults.found else jobs:  # all are judged before the first is sent
+        with located(faults.found, where):
+            sent.append(ready(options.on, job, follow))
     refuse(faults.found)
     if options.convert:
         sys.stderr.write(changes_text(rendered))
-    return found
+    return tuple(sent)

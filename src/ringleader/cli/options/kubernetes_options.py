@@ -121,6 +121,12 @@ class KubernetesOptions:
     follow: FollowOptions = group(FollowOptions)
 
 
+WITHOUT_HOSTS: Mapping[str, Any] = {
+    "launch_with": "What starts the ranks in the launcher's Pod: mpirun, or `ringleader run`, which needs "
+    "Ringleader in the image; `run --on kubernetes` has its options. [default: mpirun; ringleader for "
+    "elastic jobs]"
+}
+"""Texts of commands that have no options for hosts."""
 SHARED = names_of(Job, of="cluster") | names_of(RankOptions, of="cluster")
 SHARED |= names_of(ElasticOptions, of="cluster") | names_of(JsonOptions)
 SHARED |= {"quiet", "dry_run", "start_timeout"}
@@ -192,6 +198,10 @@ def misplaced_options(ctx: click.Context, on: str | None, own: Collection[str] =
         return [*_misplaced_elsewhere(on, own)]
     usual, what = "leave it out: the cluster places the ranks", f"means nothing with --on {on}"
     add = "add --launch-with ringleader, which needs Ringleader in the image"
+    from ringleader.kubernetes.jobs.job_request import own_command  # few commands need it
+
+    if own_words := own_command(ctx.params.get("command") or ()):
+        add = f"write it behind ringleader {' '.join(own_words)}"
     instead = _INSTEAD | {name: _INSTEAD.get(name, add) for name in _OF_RINGLEADER}
     without = () if _is_ringleaders(ctx) else _OF_RINGLEADER - {*_ANYWHERE}
     return [

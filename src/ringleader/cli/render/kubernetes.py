@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ringleader.cli.kubernetes.connection import namespace_without_cluster
-from ringleader.cli.kubernetes.manifest_arguments import FilesOrCommand, changes_text, read_files, yaml_of
-from ringleader.cli.kubernetes.run_job import as_train_job, for_runtime, objects, requested_job, settings_of
-from ringleader.cli.options.kubernetes_options import ClusterOptions, FollowOptions, JobOptions
+from ringleader.cli.kubernetes.manifest_arguments import (
+    FilesOrCommand,
+    changes_text,
+    located,
+    read_files,
+    yaml_of,
+)
+from ringleader.cli.kubernetes.run_job import (
+    as_train_job,
+    check_ranks_of_trainer,
+    for_runtime,
+    objects,
+    requested_job,
+    settings_of,
+)
+from ringleader.cli.options.kubernetes_options import WITHOUT_HOSTS, ClusterOptions, FollowOptions, JobOptions
 from ringleader.cli.options.option_checks import Faults
 from ringleader.cli.output import JsonOptions, show
 from ringleader.cli.typed_command import Command, misplaced
-from ringleader.errors import Fault, collected, refuse
+from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.jobs.job_request import JobRequest
 from ringleader.kubernetes.jobs.pod_options import read_by
 from ringleader.kubernetes.jobs.pod_template import single_pod
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
 
 NAME = "Name of the job. [default: that of COMMAND]"
 """What ``--job-name`` is where nothing is sent."""
+_NAMED = {**WITHOUT_HOSTS, "job_name": NAME}
 JOB_NAMES = names_of(JobOptions)
 """Parameters that describe a job."""
 
@@ -72,7 +85,7 @@ class MpiJobOptions:
         metavar="NAME",
         read=read_by("namespace"),
     )
-    job: JobOptions = group(JobOptions, changed={"job_name": NAME, "command": {"metavar": "FILE…|COMMAND…"}})
+    job: JobOptions = group(JobOptions, changed={**_NAMED, "command": {"metavar": "FILE…|COMMAND…"}})
 
 
 @FilesOrCommand.of(
@@ -154,6 +167,7 @@ def trainjob_command(options: TrainJobOptions) -> None:
     faults = Faults()
     if options.convert:
         faults.add("--convert and --image", "a job made of options is of the newest version")
+    check_ranks_of_trainer(options.job, faults)
     given = for_runtime(options.job, follow)
     request, job = requested_job(given, faults, namespace=options.namespace or "")
     show_objects(options.json, [*claim_templates(request), *as_train_job(job, follow).documents()])
@@ -176,15 +190,6 @@ def _converted(options: TrainJobOptions, follow: FollowOptions) -> list[Any]:
         found += documents
     refuse(faults)
     return found
-
-
-@contextmanager
-def located(faults: list[Fault], where: str) -> Iterator[None]:
-    """Add the faults of a document to others, each with the place of the document."""
-    mine: list[Fault] = []
-    with collected(mine):
-        yield
-    faults += (replace(one, where=f"{where} {one.where}") for one in mine)
 
 
 def _remarks(rendered: Sequence[Rendered]) -> list[str]:
@@ -218,7 +223,7 @@ class PodsOptions:
     json: JsonOptions = group(JsonOptions)
     cluster: ClusterOptions = group(ClusterOptions)
     follow: FollowOptions = group(FollowOptions, of="pods")
-    job: JobOptions = group(JobOptions, changed={"job_name": NAME, "command": {"metavar": "COMMAND…"}})
+    job: JobOptions = group(JobOptions, changed={**_NAMED, "command": {"metavar": "COMMAND…"}})
 
 
 @Command.of(

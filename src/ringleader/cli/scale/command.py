@@ -88,6 +88,22 @@ class ScaleCommand(Command[ScaleOptions]):
         yield SECTION, [one for one in rest if is_for_clusters(one.name or "")]
 
 
+def _in_slurm(options: ScaleOptions) -> int:
+    """Measure in an allocation of all sizes, or of each number of nodes one; return the exit code."""
+    from ringleader.cli.slurm.run_job import run_on_slurm
+
+    follow = FollowOptions(detach=options.slurm.detach, dry_run=options.dry_run)
+    job, sizes = request_in_slurm(options)
+    batches, inside = [options.slurm], dict[str, str]()
+    if options.resume is None and (options.job_per_size or options.slurm.requeue):  # it may be continued
+        inside["name"] = options.name or run_file.name_of_now(run_file.script_name(job.command))
+    if options.job_per_size:
+        inside["grid"] = ",".join(map(str, sizes))
+        counts = sorted({size.hosts for size in sizes})
+        batches = [replace(options.slurm, nodes=str(count + job.spare_hosts)) for count in counts]
+    return run_on_slurm("scale", job, batches, follow, inside.keys(), inside)
+
+
 @ScaleCommand.of(
     "scale",
     ScaleOptions,
@@ -112,18 +128,7 @@ def command(options: ScaleOptions) -> int:
       ringleader scale --on slurm --nodes 4 --gpus 8 -- python train.py
     """
     if is_to_be_sent(options.hosts, os.environ):
-        from ringleader.cli.slurm.run_job import run_on_slurm
-
-        follow = FollowOptions(detach=options.slurm.detach, dry_run=options.dry_run)
-        job, sizes = request_in_slurm(options)
-        batches, inside = [options.slurm], dict[str, str]()
-        if options.resume is None and (options.job_per_size or options.slurm.requeue):  # it may be continued
-            inside["name"] = options.name or run_file.name_of_now(run_file.script_name(job.command))
-        if options.job_per_size:
-            inside["grid"] = ",".join(map(str, sizes))
-            counts = sorted({size.hosts for size in sizes})
-            batches = [replace(options.slurm, nodes=str(count)) for count in counts]
-        return run_on_slurm("scale", job, batches, follow, inside.keys(), inside)
+        return _in_slurm(options)
     if options.hosts.on in PLACES and options.pods.launch_with == RINGLEADER:
         from ringleader.cli.scale.kubernetes_jobs import run_in_launcher
 

@@ -39,7 +39,6 @@ from ringleader.cli.options.kubernetes_options import (
     misplaced_options,
 )
 from ringleader.cli.options.option_checks import Faults
-from ringleader.cli.options.rank_options import variables_of
 from ringleader.cli.output import JsonOptions
 from ringleader.cli.scale.options import ScaleOptions, make_request
 from ringleader.cli.typed_command import faults_of_words, misplaced, words_given
@@ -73,6 +72,8 @@ def kubernetes_request(
     RequestError with every fault of every size's job.
     """
     faults = Faults(found=list(options.job.faults))
+    if options.slurm.detach:
+        faults.add("--detach", "means nothing here: the results come with the log", "leave it out")
     on: Where = "pods" if options.hosts.on == "pods" else "kubernetes"
     if options.grid is None and stored is None:
         faults.add("--grid", "is needed on Kubernetes", "name sizes as workers x ranks: --grid 1x1,1x2,2x2")
@@ -130,9 +131,7 @@ def run_in_launcher(options: ScaleOptions, context: click.Context) -> int:
         asked, jobs = kubernetes_request(options, (), None)
     refuse(dict.fromkeys(faults))
     hosts, slots = (max(getattr(size, name) for size in asked.sizes) for name in ("hosts", "slots"))
-    variables = dict(variables_of(options.ranks, os.environ, read_text, Faults()))
-    words = [*words_given(context, _OUTSIDE), *(word for name in variables for word in ("-x", name))]
-    command = ("ringleader", "scale", *words, "--", *options.job.command)
+    command = ("ringleader", "scale", *words_given(context, _OUTSIDE), "--", *options.job.command)
     job = Job(command=command, np=hosts * slots, workdir=options.job.workdir)
     policy = PolicyOptions(slots_per_worker=slots)
     follow = replace(options.follow, dry_run=options.dry_run)

@@ -18,7 +18,7 @@ from ringleader.cli.option_defaults import Configuration
 from ringleader.cli.options.kubernetes_options import FollowOptions
 from ringleader.cli.output import result_to
 from ringleader.cli.typed_command import words_given
-from ringleader.errors import RingleaderError, refuse
+from ringleader.errors import Fault, RefusedError, RingleaderError, refuse
 from ringleader.followed_job import End, Listener
 from ringleader.option_fields import names_of
 from ringleader.plan.job import Job
@@ -27,10 +27,11 @@ from ringleader.slurm.batch_script import (
     after,
     faults_of,
     faults_of_export,
+    faults_of_spares,
     sbatch_words,
     script_of,
 )
-from ringleader.slurm.controller import Slurm
+from ringleader.slurm.controller import UNKNOWN, Slurm
 from ringleader.slurm.job_follower import follow as follow_job
 from ringleader.slurm.job_state import SlurmJob
 
@@ -89,14 +90,24 @@ class _Submission:
             text, words = self._script(after(batch, "".join(self._numbers[-1:])))
             try:
                 self._numbers.append(await self._slurm.submit(text, words, self._secret))
-            except RingleaderError:
-                await self.remove()
+            except RingleaderError as error:
+                try:
+                    await self.remove()
+                except RingleaderError as left:
+                    raise type(error)([*error.faults, *left.faults]) from None
                 raise
         return SlurmJob(id=" ".join(self._numbers), state="PENDING")
 
     async def remove(self) -> None:
+        """Cancel each; one that Slurm has forgotten has ended."""
+        faults: list[Fault] = []
         for number in reversed(self._numbers):
-            await self._slurm.cancel(number)
+            try:
+                await self._slurm.cancel(number)
+            except RingleaderError as error:
+                faults += [one for one in error.faults if one.what != UNKNOWN]
+        if faults:
+            raise RefusedError(faults)
 
 
 def run_on_slurm(
@@ -113,7 +124,8 @@ def run_on_slurm(
     mean something here besides those of Slurm; ``inside``: options that are given there, by name. Raises
     RequestError.
     """
-    refuse((*job.faults, *faults_of(batches[0], grace=job.grace)))
+    spares = faults_of_spares(batches[0], spare=job.spare_hosts, np=job.np)
+    refuse((*job.faults, *faults_of(batches[0], grace=job.grace), *spares))
     context = click.get_current_context()
     given = words_given(context, _OUTSIDE | set(outside))
     words, secret = without_secrets([*given, *(f"--{name}={value}" for name, value in inside.items())])
@@ -151,6 +163,11 @@ def run_on_slurm(
 
 
 def most_ranks(job: Job) -> int | None:
-    """Return the number of ranks that the nodes must have room for; ``None``: one for each GPU or node."""
+    """Return the number of ranks that all nodes must have room for; ``None``: the slots of each decide.
+
+    With spare hosts these come from --ntasks-per-node: a node is spare with all its slots.
+    """
+    if job.spare_hosts:
+        return None
     most = None if job.elastic is None else job.elastic.max_np
     return most or job.np

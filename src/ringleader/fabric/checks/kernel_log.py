@@ -1,4 +1,4 @@
-"""What the kernel's words mean: checks of its log before a job, and the same sentences while one runs. Pure.
+"""What the kernel's lines mean: checks of its log before a job, and the same sentences while one runs. Pure.
 
 ``agents/kernel_log.py`` finds the lines, ``xids.toml`` has NVIDIA's Xids; here too are errors that RDMA ports
 count while a job runs, judged by the rows of ``checks.toml``.
@@ -24,6 +24,8 @@ CORRECTED = 100
 """Corrected errors of PCIe in a day from which they are worth a warning. Ours."""
 HEALTHY = ("program", "note", "unknown")
 """Actions of Xids that leave the GPU usable."""
+OWN_PORT = ("port.errors", "port.flaps", "port.icrc")
+"""Checks of counters whose errors are the port's; it counts others also where its partner fails."""
 
 
 @functools.cache
@@ -74,9 +76,14 @@ def meaning(event: KernelEvent) -> Meaning:
         what = f"memory ran out: the kernel killed process {event.number} ({process})"
         return Meaning(what=what, remedy="use less memory, or a larger host or limit", is_fault=False)
     is_command = "no done completion" in low or "will cause a leak" in low
-    what = "its driver got no answer to a command" if is_command else "its driver reports a fault"
+    what = "its firmware did not answer a command" if is_command else "its driver reports a fault"
     remedy = "look at its temperature, power and firmware (mlxfwmanager), then restart the host"
     return Meaning(what=f"{where}: {what}", remedy=remedy, is_fault=not is_command)
+
+
+def is_notable(event: KernelEvent) -> bool:
+    """Return whether an event is worth a line: errors of PCIe that were corrected, only if there are many."""
+    return event.kind != "pcie" or "severity=Correct" not in event.text or event.count >= CORRECTED
 
 
 def sentence(event: KernelEvent) -> str:
@@ -135,7 +142,7 @@ def pcie(facts: HostFacts) -> Found:
     bad = (
         _result(one, fails=meaning(one).is_fault and facts.pci_device(one.device) is not None)
         for one in found
-        if "severity=Correct" not in one.text or one.count >= CORRECTED
+        if is_notable(one)
     )
     return _judged(facts, bad, "no error that was not corrected")
 

@@ -119,11 +119,17 @@ async def find_job(cluster: Cluster, name: str, namespace: str) -> JobView:
 async def find_jobs(cluster: Cluster, namespace: str) -> tuple[JobView, ...]:
     """Return every job of a namespace, or of all where it is empty, oldest first."""
     found: list[JobView] = []
-    may_lack = {"kubernetes": is_unknown_kind, "pods": _is_forbidden, "trainer": _is_hidden}
+    hidden: dict[str, ApiError] = {}
     for name, kind in KINDS.items():
         call = cluster.list(kind.resource, namespace, labels=kind.labels)
-        listing = await _answer(call, may_lack[name], kind.resource, "list", namespace or "*")
+        listing = await _answer(call, _is_hidden, kind.resource, "list", namespace or "*")
+        if isinstance(listing, ApiError):
+            hidden[name] = listing
         found += map(kind.view, _items(listing))
+    # Where there is no CRD of MPIJobs, a user without a right to them is refused too.
+    error = hidden.get("kubernetes")
+    if error is not None and error.status == 403 and "trainer" in hidden and not found:
+        raise refused(error, doing="list", resource=MPIJOBS, name="", namespace=namespace or "*") from error
     return _ordered(found)
 
 

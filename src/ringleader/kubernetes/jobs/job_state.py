@@ -235,7 +235,7 @@ def train_job_view(document: Json) -> JobView:
     if jobs.get(leader):
         found.append(Condition(type="Running", status=Truth.TRUE))
     has_no_launcher = bool(jobs) and leader == train_job.NODE
-    nodes = _number(trainer, "numNodes", 1) - has_no_launcher
+    nodes = max(0, _number(trainer, "numNodes", 1) - has_no_launcher)
     manager = text_in(spec, "managedBy")
     ends = [one for one in found if one.type in ("Succeeded", "Failed") and one.status is Truth.TRUE]
     return JobView(

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
+from ringleader.errors import Fault, RefusedError, RingleaderError
 from ringleader.kubernetes.client.api_errors import ApiError, UnreachableError
 from ringleader.kubernetes.client.api_resources import (
     JOBS,
@@ -85,12 +85,18 @@ class TrainJobSubmission(_Submission[TrainJob]):
         """Create the runtime, then the job, which owns it from then on; nothing stays if one is refused."""
         *runtimes, document = self._job.documents()
         name, space, uid = self._job.metadata.name, self._job.metadata.namespace, ""
-        for one in runtimes:
-            uid = str((await self._create(TRAINING_RUNTIMES, one))["metadata"]["uid"])
         try:
+            for one in runtimes:
+                uid = str((await self._create(TRAINING_RUNTIMES, one))["metadata"]["uid"])
             self._sent = train_job_view(await self._create(TRAIN_JOBS, document))
-        except (RefusedError, RequestError) as error:
-            if runtimes and not isinstance(error, UnreachableError):  # else the job may have been made
+        except BaseException as error:
+            is_unknown = isinstance(error, UnreachableError) or not isinstance(error, RingleaderError)
+            if runtimes and is_unknown:  # the job may have been made
+                remove = f"kubectl delete trainingruntime {name} -n {space}"
+                self._tell(
+                    f"the TrainingRuntime {name} may have been made; if there is no such job: {remove}"
+                )
+            elif uid:
                 with contextlib.suppress(ApiError, UnreachableError):
                     await self._cluster.delete(TRAINING_RUNTIMES, name, space, uid=uid)
             raise

@@ -44,7 +44,7 @@ from ringleader.render.rank_environment import JAX_FIRST_PORT, JAX_SIGN
 _OPENMPI = 'exec "$0" ${LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH} "$@"'
 """mpirun with its arguments. A login through ssh has not the image's library path, so it is carried to the
 ranks; named unset, it would be complained about."""
-_HERE = 'command -v "$0" >/dev/null || { echo "the image has no $0: see --launch-with" >&2; exit 3; }; '
+_HERE = 'command -v "$0" >/dev/null || { echo "the image has no $0, which this job needs" >&2; exit 3; }; '
 _RUN = f'{_HERE}exec "$0" run ${{LD_LIBRARY_PATH:+-x LD_LIBRARY_PATH}} "$@"'
 """The same for ``ringleader run``."""
 _OWN = f'{_HERE}exec "$0" "$@"'
@@ -119,14 +119,13 @@ def _rank_words(command: tuple[str, ...]) -> tuple[str, ...]:
 def _ringleader_program(request: JobRequest) -> Program:
     """Return how `ringleader run` starts the ranks: it tells each where they meet."""
     env = {name: value for name, value in _rank_variables(request) if name not in _MEETING_POINT}
-    names = dict.fromkeys((*env, *(secret["name"] for secret in request.secret_env)))
     words = (
         *(_fixed_hosts() if request.elastic is None else _changing_hosts(request, request.elastic)),
         *_other_options(request),
         # Pods do not know of each other: bound ranks of two Pods on one node would share the same cores.
         *("--bind", "none", *(() if request.elastic is None else ("--no-prefix",))),
         *request.run_words,
-        *(word for name in names for word in ("-x", name)),
+        *_passed(env, request),
         *("--", *request.command),
     )
     return _program(("sh", "-c", _RUN, "ringleader"), words, env | _variables_of_returns(request))
@@ -141,7 +140,16 @@ def _own_program(request: JobRequest) -> Program:
     found["OUTPUT"] = f"{RETURNED}/{RUNS}" if RUNS in request.returned else None
     env |= {f"{prefix}{name}": str(value) for name, value in found.items() if value is not None}
     program, *words = request.command
+    if request.own_command not in (("doctor",), ("bench",)):
+        at = len(request.own_command)
+        words[at:at] = _passed(dict(request.env), request)
     return _program(("sh", "-c", _OWN, program), words, env | _variables_of_returns(request))
+
+
+def _passed(env: Iterable[str], request: JobRequest) -> tuple[str, ...]:
+    """Return the words that carry variables from the launcher to the ranks: ssh does not."""
+    names = dict.fromkeys((*env, *(secret["name"] for secret in request.secret_env)))
+    return tuple(word for name in names for word in ("-x", name))
 
 
 def _program(command: Iterable[str], words: Iterable[str], env: Mapping[str, str]) -> Program:

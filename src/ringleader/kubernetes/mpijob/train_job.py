@@ -147,11 +147,16 @@ def read_train_job(manifest: Mapping[str, Any], *, places: SourceLines = NOWHERE
         _check_spec(spec, faults)
     metadata = manifest.get("metadata")
     if isinstance(metadata, Mapping):
-        called = metadata.get("name") or metadata.get("generateName")
-        if not called:
-            faults.add(ROOT.fields("metadata", "name"), "missing", "give the job a name")
-        elif isinstance(called, str) and not re.fullmatch(object_names.LABEL, called.rstrip("-")):
-            faults.add(ROOT.fields("metadata", "name"), f"{called!r} is not a DNS label", "a-z, 0-9 and -")
+        where, called = ROOT.fields("metadata", "name"), metadata.get("name")
+        begins = metadata.get("generateName")
+        label = f"{begins.rstrip('-')}-{_SUFFIX}" if not called and isinstance(begins, str) else called
+        if not called and not begins:
+            faults.add(where, "missing", "give the job a name")
+        elif isinstance(label, str) and not re.fullmatch(object_names.LABEL, label):
+            faults.add(where, f"{called or begins!r} is not a DNS label", "a-z, 0-9 and -")
+        elif isinstance(label, str) and len(label) > object_names.LONGEST_LABEL:
+            what, hint = f"has {len(label)} characters", f"at most {object_names.LONGEST_LABEL}"
+            faults.add(where, what, hint)
     if faults.found:
         raise RequestError(faults.in_order())
     return TrainJob(metadata=found["metadata"], spec=manifest["spec"])

@@ -176,9 +176,12 @@ _EXEC = (
 
 
 _NOTES = "object.metadata.annotations"
+_BEFORE = f"oldObject.{_NOTES.partition('.')[2]}"
 _CHANGED = (
-    f"has({_NOTES}) && (request.operation == 'CREATE' || !has(oldObject.metadata.annotations)"
-    f" || {_NOTES} != oldObject.metadata.annotations)"
+    f"has({_NOTES}) && (request.operation == 'CREATE' || !has({_BEFORE})"
+    f" || {_NOTES}.exists(name, name.startsWith('{PREFIX}')"
+    f" && !(name in {_BEFORE} && {_BEFORE}[name] == {_NOTES}[name]))"
+    f" || {_BEFORE}.exists(name, name.startsWith('{PREFIX}') && !(name in {_NOTES})))"
 )
 """A job that was stored with a wrong annotation stays as it is: its end must not be refused."""
 

@@ -30,6 +30,7 @@ from ringleader.kubernetes.mpijob.model import (
     MpiImplementation,
     MPIJob,
     SchedulingPolicy,
+    Spec,
 )
 from ringleader.kubernetes.mpijob.object_metadata import (
     JOB_NAME,
@@ -64,6 +65,8 @@ _OURS = (OPERATOR_NAME, JOB_NAME, JOB_ROLE, REPLICA_INDEX)
 """Labels by which an operator of MPIJobs takes a Pod for its own."""
 _THEIRS = {JOB_NAME: JOBSET_NAME, JOB_ROLE: JOBSET_ROLE}
 """Labels in selectors → what JobSet calls them."""
+_WITH_HOSTS = ("command", "args", "value", "hostnames")
+"""Fields of a Pod in which host names are."""
 _PATCHED = (
     *("serviceAccountName", "imagePullSecrets", "nodeSelector", "affinity", "tolerations"),
     *("securityContext", "volumes", "terminationGracePeriodSeconds"),
@@ -122,7 +125,7 @@ def train_job_of(
         runtime=own,
     )
     return made, tuple(
-        Change(where=one, what=what, is_lost=lost) for one, what, lost in _changes(job, settings)
+        Change(where=one, what=what, is_lost=lost) for one, what, lost in _changes(job, settings, runtime)
     )
 
 
@@ -234,21 +237,25 @@ def _as_trainer_makes_it(pod: Document, job: MPIJob, role: str) -> Document:
     return dict(_renamed(found, job))
 
 
-def _renamed(value: Any, job: MPIJob) -> Any:
+def _renamed(value: Any, job: MPIJob, field: str = "") -> Any:
     """Return JSON in which an MPIJob's host names, and labels in selectors, are those of a TrainJob.
 
+    Only what is run or told has host names: an image, a volume or a path may be called alike.
     Ranks meet on the host of rank 0, which is node 0 where there are nodes: they come before the launcher.
     """
     name = job.metadata.name
     if isinstance(value, Mapping):
-        found = {_THEIRS.get(key, key): _renamed(one, job) for key, one in value.items()}
+        is_key = "value" in value and "name" not in value  # a toleration
+        found = {
+            _THEIRS.get(key, key): one if is_key else _renamed(one, job, key) for key, one in value.items()
+        }
         found |= {JOBSET_ROLE: NODE} if value.get(JOB_ROLE) == WORKER else {}
         if found.get("name") == "MASTER_ADDR" and job.workers and isinstance(found.get("value"), str):
             found["value"] = found["value"].replace(f"{name}-{LAUNCHER}-0-0", f"{name}-{NODE}-0-0")
         return found
     if isinstance(value, list | tuple):
-        return [_renamed(one, job) for one in value]
-    if not isinstance(value, str) or name not in value:
+        return [_renamed(one, job, field) for one in value]
+    if not isinstance(value, str) or field not in _WITH_HOSTS:
         return value
     here = rf"(?<![\w-]){re.escape(name)}"
     value = re.sub(rf"{here}-worker-(\d+)(?![\w-])", rf"{name}-{NODE}-0-\1", value)
@@ -279,7 +286,7 @@ def _patches(job: MPIJob) -> list[Document]:
         inside = {key: first[key] for key in ("volumeMounts", "securityContext") if first.get(key)}
         pod |= {"containers": [{"name": NODE, **inside}]} if inside else {}
         about = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
-        given = {key: value for key, value in (("metadata", about), ("spec", pod)) if value}
+        given = {key: value for key, value in (("metadata", about), ("spec", _renamed(pod, job))) if value}
         if given:
             jobs.append({"name": name, "template": {"spec": {"template": given}}})
     template = {"spec": {"replicatedJobs": jobs}}
@@ -317,6 +324,8 @@ def _impossible(job: MPIJob, settings: OperatorSettings, runtime: str) -> Found:
         what = f"{gang} starts all Pods together, so the launcher cannot be made when the nodes are ready"
         yield f"metadata.annotations[{notes.GANG}]", what, "--operator-image: it waits in its Pod"
     if runtime:
+        if settings.image:
+            yield "--operator-image", "the runtime makes the launcher's Pod", "leave it out"
         yield from _impossible_in_a_runtime(job, gang)
 
 
@@ -338,7 +347,9 @@ def _impossible_in_a_runtime(job: MPIJob, gang: str) -> Found:
         f"metadata.annotations[{name}]" for name in job.metadata.annotations if name.startswith(notes.RDMA)
     ]
     odd += ["spec.runPolicy.backoffLimit (--backoff-limit)"] if policy.backoff_limit else []
-    odd += ["spec.runPolicy.ttlSecondsAfterFinished (--ttl)"] if policy.ttl_seconds_after_finished else []
+    ttl = policy.ttl_seconds_after_finished
+    odd += [] if ttl is None else ["spec.runPolicy.ttlSecondsAfterFinished (--ttl)"]
+    odd += ["spec.sshAuthMountPath"] if job.spec.ssh_auth_mount_path != Spec.ssh_auth_mount_path else []
     pods = {"Launcher": specs.launcher.template["spec"], "Worker": specs.worker.template["spec"]}
     for kind, spec in pods.items():
         where, first = f"spec.mpiReplicaSpecs[{kind}].template.spec", spec["containers"][0]
@@ -346,6 +357,10 @@ def _impossible_in_a_runtime(job: MPIJob, gang: str) -> Found:
         odd += [f"{where}.{key}" for key in spec if key not in (*_PATCHED, "containers", "restartPolicy")]
         odd += [f"{where}.containers[{index}]" for index in range(1, len(spec["containers"]))]
         odd += [f"{where}.containers[0].{key}" for key in first if key not in _GIVEN or key in own]
+        mounted = [one.get("name") for one in first.get("volumeMounts") or ()]
+        for one in {one for one in mounted if mounted.count(one) > 1}:
+            what = f"a second mount of the volume {one}: a TrainJob's patch has one for each"
+            yield f"{where}.containers[0].volumeMounts", what, alone
     yield from ((one, "the runtime decides it", alone) for one in odd)
     first, second = (spec["containers"][0] for spec in pods.values())
     for key in ("image", "resources"):
@@ -354,7 +369,7 @@ def _impossible_in_a_runtime(job: MPIJob, gang: str) -> Found:
             yield f"spec.mpiReplicaSpecs[Worker].template.spec.containers[0].{key}", what, alone
 
 
-def _changes(job: MPIJob, settings: OperatorSettings) -> Iterator[tuple[str, str, bool]]:
+def _changes(job: MPIJob, settings: OperatorSettings, runtime: str) -> Iterator[tuple[str, str, bool]]:
     """Yield what is different in the TrainJob: field path, what became of it, whether it is lost."""
     name, policy, said = job.metadata.name, job.spec.run_policy, job.metadata.annotations
     yield "apiVersion", f"is now {train_job.API_VERSION}", False
@@ -381,10 +396,12 @@ def _changes(job: MPIJob, settings: OperatorSettings) -> Iterator[tuple[str, str
     for one in (notes.SSH_KEY_TYPE, notes.SSH_LAYOUT):
         if one in said:
             yield f"metadata.annotations[{one}]", what, True
-    if said.get(notes.ON_WORKER_FAILURE, notes.FAIL) != notes.FAIL or notes.RESTART_LIMIT in said:
-        what = "dropped: if a node fails, the job fails and isn't restarted"
-        yield f"metadata.annotations[{notes.ON_WORKER_FAILURE}]", what, True
+    what = "dropped: if a node fails, the job fails and isn't restarted"
+    for one in (notes.ON_WORKER_FAILURE, notes.RESTART_LIMIT):
+        if said.get(one, notes.FAIL) != notes.FAIL:
+            yield f"metadata.annotations[{one}]", what, True
     waits = [one for one in (notes.WAIT_FOR_WORKERS, notes.WAIT_LIMIT) if one in said]
     for one in () if settings.image else waits:
         what = "dropped: JobSet makes the launcher when all nodes are ready (dependsOn)"
+        what = "dropped: the runtime decides it" if runtime else what
         yield f"metadata.annotations[{one}]", what, True

@@ -102,7 +102,7 @@ def probe(
         ssh=ssh,
         question=question,
         python=python,
-        seconds=(2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience,
+        seconds=_patience_with(job, ANSWER_SECONDS),
         shared=given is not None,
         bring=None if sender is None else sender.bring,
     )
@@ -126,6 +126,11 @@ def probe(
         raise
 
 
+def _patience_with(job: Job, answer: float) -> float:
+    """Return the seconds after which a host is given up; attempts are a second apart."""
+    return (2 * job.ssh.connect_timeout + answer) * job.patience + job.ssh.attempts - 1
+
+
 def _probe_images(
     job: Job,
     hosts: Sequence[Host],
@@ -144,7 +149,7 @@ def _probe_images(
 
     asked = {name: question[name] for name in ("agent", "names", "script", "workdir") if name in question}
     ours = host_facts_script.answer(asked, environ)
-    seconds, ssh = (2 * job.ssh.connect_timeout + ANSWER_SECONDS) * job.patience, None
+    seconds, ssh = _patience_with(job, ANSWER_SECONDS), None
     if remote:
         patient = replace(job.ssh, connect_timeout=job.ssh.connect_timeout * job.patience)
         ssh = SshConnections(patient, hosts, environ=environ, base=ssh_base)
