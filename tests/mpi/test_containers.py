@@ -191,6 +191,15 @@ def test_what_cannot_work_is_named_before_anything_is_started(place, machine, wo
     assert f"ringleader: host localhost: {said}" in done.stderr.decode()
 
 
+def test_the_kernels_log_is_seen_read_only(place, machine):
+    log = place.tmp / "kern log"
+    log.touch()
+    program = f"import os; print('read', open({str(log)!r}).read(), os.access({str(log)!r}, os.W_OK))"
+    words = ("-n", "1", *machine.options, "--kernel-log", str(log), "--workdir", "/")
+    done = place.run("run", *words, "--", "python", "-c", program)
+    assert done.returncode == 0 and b"read  False" in done.stdout, done.stderr
+
+
 def test_an_image_for_another_architecture_is_refused(place, machine):
     name = "localhost/other:1"
     podman.add_image(machine.here, name, words=("--arch", "s390x"))
@@ -252,7 +261,8 @@ def test_dockers_own_client_can_read_the_command():
     if docker is None:
         pytest.skip("docker is not installed: apt-get install docker.io")
     devices = frozenset(("infiniband", "nvidia", "amd"))
-    host = ContainerHost(engine=docker, user=(1000, 1000), groups=(44,), devices=devices)
+    logs = ("/dev/kmsg", "/var/log/kern.log")
+    host = ContainerHost(engine=docker, user=(1000, 1000), groups=(44,), devices=devices, logs=logs)
     job = Job(command=("a",), container=IMAGE, container_mounts=("/a:/b:ro",), workdir="/a b")
     words = container_command(host, job, ("true",), name="x", variables=("A",), reads=True)
     done = subprocess.run(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ringleader.agents import container_main
 from ringleader.errors import ProbeError
-from ringleader.launch.host_probe.container_probe import ContainerQuery, engine_of, image_faults
+from ringleader.launch.host_probe.container_probe import HERE, ContainerQuery, engine_of, image_faults
 from ringleader.launch.launch_plan import Prepared, contained
 from ringleader.launch.mpirun import ssh_relay
 from ringleader.launch.transport_settings import JobSettings
@@ -28,6 +33,7 @@ JOB = Job(
     workdir="/home/alice/my digits",
 )
 DEVICES = frozenset(("infiniband", "nvidia", "cdi", "amd"))
+LOGS = ("/dev/kmsg", "/var/log/kern.log")
 
 
 def engine(name: str, user: int = 0, **more: object) -> ContainerHost:
@@ -39,7 +45,7 @@ def test_golden_commands_of_every_engine(golden: Callable[[str, str], None]) -> 
     for name in ("podman", "docker", "apptainer", "enroot"):
         for user, devices in ((0, frozenset[str]()), (1000, DEVICES)):
             words = container_command(
-                engine(name, user, devices=devices),
+                engine(name, user, devices=devices, logs=LOGS if devices else ()),
                 JOB,
                 ("python3", "main.py"),
                 name="ringleader-JOB",
@@ -146,6 +152,19 @@ def test_what_is_mounted() -> None:
         ),
         ({"container": "a", "container_mounts": ("/a:/b:ro:x",)}, "is not a mount"),
         ({"container": "a", "workdir": "/a,b"}, "--workdir: /a,b has a comma"),
+        ({"container": "a", "kernel_log": "/a,b"}, "--kernel-log: /a,b has a comma"),
+        ({"container": "a.sif", "workdir": "/a:b"}, "--workdir: /a:b has a colon"),
+        *(
+            ({"container": "a", "container_mounts": (word,), "workdir": "/w/d"}, f"{word!r} replaces {place}")
+            for word, place in (
+                ("/scratch:/tmp", "/tmp, the job's files"),
+                ("/d:/tmp/", "/tmp, the job's files"),
+                ("/tmp:/tmp:ro", "/tmp, the job's files"),
+                ("/d:/x/../w/d", "/w/d, the ranks' directory"),
+                ("/", "/, the image"),
+                ("/d://", "/, the image"),
+            )
+        ),
         (
             {"container": "a", "warm": True, "max_restarts": 1},
             "--container: cannot be used with elastic jobs",
@@ -156,6 +175,13 @@ def test_what_is_mounted() -> None:
 def test_what_is_wrong_with_options(options: dict[str, object], said: str) -> None:
     found = [str(fault) for fault in faults_of(Job(command=("a",), **options))]  # type: ignore[arg-type]
     assert len(found) == 1 and said in found[0]
+
+
+def test_mounts_that_change_nothing_are_taken() -> None:
+    words = ("/tmp", "/w/d:/w/d:ro", "/a:b")
+    job = Job(command=("a",), container="a", container_mounts=(*words[:2], "/a/"), workdir="/w:/d")
+    assert not faults_of(replace(job, workdir="/w/d")) and not faults_of(job)
+    assert mounts("/w/d", ("/w/d/:/w/d/:ro",)) == (("/tmp", "/tmp", ""), ("/w/d/", "/w/d", "ro"))
 
 
 USUAL = "user 1000 1000 44\nmachine x86_64\n"
@@ -169,9 +195,11 @@ def engine_found(said: str) -> ContainerHost:
 
 def test_the_engine_that_has_the_image_is_taken() -> None:
     said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
-    found = engine_found(said + "engine 0 /usr/bin/docker sha256:12 amd64")
+    said += "engine 0 /usr/bin/docker Emulate Docker CLI. ringleader-image sha256:12 amd64 level=warning"
+    found = engine_found(f"log /dev/kmsg\n{said}")
     assert found.name == "docker" and found.image_id == "sha256:12"
     assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
+    assert found.logs == ("/dev/kmsg",)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +212,18 @@ def test_the_engine_that_has_the_image_is_taken() -> None:
         ("engine 1 /b/docker Error response from daemon: No such image: a", f"docker has no image {IMAGE}"),
         (
             "engine 1 /b/docker permission denied while trying to connect to the Docker daemon socket",
-            "docker does not let us in: permission denied while",
+            "this user may not use docker: permission denied while",
         ),
         (
             "engine 1 /b/docker Cannot connect to the Docker daemon at unix:///x. Is it running?",
             "docker does not work: Cannot connect",
         ),
-        ("engine 1 /b/podman sudo: a password is required", "podman does not let us in: sudo"),
-        ("engine 0 /b/podman i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
+        ("engine 1 /b/podman sudo: a password is required", "this user may not use podman: sudo"),
+        ("engine 0 /b/podman ringleader-image i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
         ("device nvidia\nengine 0 /b/podman i amd64", "podman cannot give its GPUs to containers"),
         ("engine 1 /b/apptainer", "apptainer has no image"),
+        ("user\nengine 0 /b/podman", "its shell gave no usable answer"),
+        ("machine\nengine 0 /b/podman", "its shell gave no usable answer"),
     ],
 )
 def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
@@ -201,25 +231,87 @@ def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
         engine_found(USUAL + said)
 
 
+PODMAN = """\
+#!/bin/sh
+echo 'time="x" level=warning msg="a cgroup"' >&2
+machine=$(uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
+printf '%s\\n' "$4" | sed "s/{{.Id}} {{.Architecture}}/12 $machine/"
+echo 'Emulate Docker CLI using podman.' >&2
+"""
+"""podman-docker and podman without root warn on standard error (podman 4.3.1, cmd/podman)."""
+
+
+def here(tmp_path: Path, **more: object) -> ContainerQuery:
+    job = replace(JOB, workdir=str(tmp_path), container_mounts=(), **more)  # type: ignore[arg-type]
+    environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return ContainerQuery(job=job, question={}, ssh=None, remote=(), seconds=60.0, environ=environ)
+
+
+@pytest.mark.process
+def test_what_an_engine_warns_of_is_not_the_image(tmp_path: Path) -> None:
+    program, log = tmp_path / "podman", tmp_path / "kern log"
+    program.write_text(PODMAN)
+    program.chmod(0o755)
+    log.touch()
+    found = here(tmp_path, kernel_log=str(log)).engine(HERE)
+    assert (found.engine, found.image_id, found.logs) == (str(program), "12", (str(log),))
+    assert here(tmp_path, kernel_log=f"{tmp_path}/none").engine(HERE).logs == ()
+
+
+@pytest.mark.process
+def test_images_that_are_files_are_known_by_their_content(tmp_path: Path) -> None:
+    program, image = tmp_path / "apptainer", tmp_path / "train.sif"
+    program.touch()
+    program.chmod(0o755)
+    found = []
+    for content in ("one build", "two build", "two build"):
+        image.write_text(content)
+        found.append(here(tmp_path, container=str(image)).engine(HERE).image_id)
+    assert found[0] != found[1] == found[2]
+
+
+@pytest.mark.process
+def test_an_engine_that_hangs_ends_when_probing_is_given_up(tmp_path: Path) -> None:
+    program = tmp_path / "podman"
+    program.write_text("#!/bin/sh\nsleep 1000\n")
+    program.chmod(0o755)
+    query = here(tmp_path)
+    thread = threading.Thread(target=query.ask, args=(HERE,), daemon=True)
+    thread.start()
+    for _ in range(200):
+        query.give_up()
+        thread.join(0.1)
+    assert not thread.is_alive()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("program", "code"), [("kill -9 $$", 137), ("exit 7", 7)])
+def test_a_containers_exit_code_says_how_its_program_ended(program: str, code: int) -> None:
+    words = (sys.executable, "-I", "-S", container_main.__file__, "/bin/sh", "-c", program)
+    assert subprocess.run(words, check=False).returncode == code
+
+
 def test_what_images_lack_and_where_they_differ() -> None:
     query = ContainerQuery(
         job=JOB, question={}, ssh=None, remote=(Host(name="h2"), Host(name="h3")), seconds=1.0, environ={}
     )
-    names = ("h1", "h2", "h3")
+    names = ("h1", "h2", "h3", HERE.name)
     query.engines.update({name: engine("podman", image_id=f"sha256:{name}") for name in names})
-    query.engines["h3"] = engine("podman", image_id="sha256:h1")
+    query.engines["h3"] = engine("podman", image_id="sha256:h2")
     mpi, asked = {"family": "openmpi5", "version": "5.0.8", "mpirun": "/m"}, {"python": ["/py", "3.11"]}
     answers = {
         Host(name="h1"): asked | {"identity": "another", "image": {"mpi": mpi}},
         Host(name="h2"): asked | {"identity": "b", "image": {"mpi": {"what": "none"}, "missing": ["torch"]}},
         Host(name="h3"): asked | {"identity": "c"},  # no Ringleader: that is reported elsewhere
+        HERE: asked | {"identity": "d", "image": {"mpi": mpi}},
     }
     found = [str(fault).partition("\n")[0] for fault in image_faults(query, answers, "d")]
     assert found == [
+        f"host h1: {IMAGE} is another image (h1) than on h2 (h2)",
         "host h1: podman does not share this machine's network and names with containers",
         f"host h2: image {IMAGE} has no torch",
         f"host h2: image {IMAGE} has no MPI that can be used: none",
-        f"host h2: {IMAGE} is another image there (h2) than on h1 (h1)",
+        f"this machine: {IMAGE} is another image (this machine) than on h2 (h2)",
     ]
 
 

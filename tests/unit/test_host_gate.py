@@ -141,6 +141,12 @@ def test_an_elastic_job_continues_on_the_others(
     assert found.left_out == bad
 
 
+def test_hosts_are_checked_in_what_ranks_will_run_in() -> None:
+    given = {"container": "a", "container_engine": "docker", "container_mounts": ("/a:/b",)}
+    asked = host_gate.checking_job(replace(JOB, **given), FOUR)
+    assert {name: getattr(asked, name) for name in given} == given
+
+
 def test_growing_counters_leave_a_host_out() -> None:
     cluster = Cluster(grows="h2")
     job = cluster.gate(replace(JOB, check="active", spare_hosts=1))

@@ -1,9 +1,9 @@
 """The main process of a container: ``python -I -S container_main.py PROGRAM ARGUMENT…``.
 
 What it starts is mpirun or, on another host, the MPI's daemon; rank agents are below that. The container has
-the host's processes, so the engine's client, whose number is in CLIENT, is seen to end however it ends: a
-client that was killed would leave the container behind. Then, as on SIGTERM, the program gets SIGTERM; what
-still runs SECONDS after the client's end is killed. It leaves last: an MPI's daemon goes to the background.
+the host's processes, so it sees the end of the engine's client, whose number is in CLIENT, even by SIGKILL,
+after which engines leave containers behind. Then, as on SIGTERM, the program gets SIGTERM; what still runs
+SECONDS after the client's end is killed. It ends last: an MPI's daemon goes to the background.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECONDS = 3.0
 """From the client's end to SIGKILL: rank agents notice by themselves that the launcher is gone."""
 POLL_SECONDS = 0.25
 KILLED = 128 + signal.SIGKILL
-"""Our exit code where nobody is left to hear it."""
+"""Our exit code after the client's end; nothing reads it."""
 WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -48,7 +48,8 @@ def main() -> None:
         if kill_at is not None and time.monotonic() > kill_at:
             process_tree.kill_below(os.getpid())
             os._exit(KILLED)
-    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)  # as a shell says by which signal it ended
 
 
 def _start_time(pid: str) -> str:

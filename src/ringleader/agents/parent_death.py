@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def started(command: list[str], watched: tuple[int, ...]) -> int:
-    """Start a command with the signals of a fresh process, mortal with us; return its process id."""
+    """Start a command with the signals of a fresh process, which ends with us; return its process id."""
     ours = os.getpid()
     child = os.fork()
     if child:

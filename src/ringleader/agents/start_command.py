@@ -1,4 +1,4 @@
-"""Starting a command: in its own process group, on its cores, in its directory, and mortal with us.
+"""Starting a command: in its own process group, on its cores, in its directory, and ending with us.
 
 Ranks and fork servers are started so. A rank may also be forked from a process that has imported what it
 needs (`fork_server`): then it runs its script itself (`forked_script`).

@@ -60,7 +60,7 @@ class ContainedLaunch:
     """Variables of the container, besides mpirun's own."""
     order: Mapping[str, Any]
     """For mpirun's supervisor: ``ssh``, the real one (empty: no host is remote), the ``socket`` where it is
-    asked for, ``hosts``: what runs a shell's text in a host's container, by the name that the MPI has for it,
+    asked for, ``hosts``: what runs a shell's text in a host's container, by the MPI's name for the host,
     and ``remove``: what removes mpirun's container."""
 
     def client_environment(self, ours: Mapping[str, str]) -> dict[str, str]:
@@ -204,8 +204,8 @@ def prepare(
     descriptor of ``signals.caught``. ``run_id``, ``restart``: see ``Prepared``. Raises RequestError,
     ProbeError, RefusedError, and StoppedError where a signal came meanwhile.
     """
-    check(job)
     job = replace(job, workdir=os.path.abspath(job.workdir or "."))  # noqa: PTH100
+    check(job)
     mpi = None
     if job.container is None:  # else it is the image's
         mpi = find_mpi(job.mpi, environ=environ, python=job.python or sys.executable)

@@ -6,6 +6,7 @@ What an engine is given is made in ``render/container_command``; what hosts have
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -42,14 +43,18 @@ def mounts(workdir: str, words: Sequence[str]) -> tuple[tuple[str, str, str], ..
     """
     ours = [(path, path, "") for path in (SHARED_DIRECTORY, workdir) if path != "/"]
     parts = [(*word.split(":"), "", "") for word in words]
-    users = [(source, target or source, "ro" * (mode == "ro")) for source, target, mode, *_ in parts]
+    users = [(one, _normal(at or one), "ro" * (mode == "ro")) for one, at, mode, *_ in parts]
     return tuple({one[1]: one for one in (*ours, *users)}.values())
 
 
+def _normal(path: str) -> str:
+    return posixpath.normpath(f"//{path}")  # of two slashes alone POSIX makes no single one
+
+
 def container_faults(
-    image: str | None, engine: str | None, words: Sequence[str], workdir: str
+    image: str | None, engine: str | None, words: Sequence[str], workdir: str, kernel_log: str | None = None
 ) -> Iterator[Fault]:
-    """Yield what is wrong with the options of containers."""
+    """Yield what is wrong with the options of containers, and with paths that are mounted."""
     if image is None:
         for option, value in (("--container-engine", engine), ("--container-mount", words)):
             if value:
@@ -63,9 +68,17 @@ def container_faults(
         if not is_known or not all(part.startswith("/") for part in parts[:2]):
             what, hint = f"{word!r} is not a mount", "write SRC:DST or SRC:DST:ro, both absolute paths"
             yield Fault(where="--container-mount", what=what, hint=hint)
-    for option, path in (("--workdir", workdir), *(("--container-mount", word) for word in words)):
-        if "," in path:
-            hint = "use a path without one"
-            yield Fault(
-                where=option, what=f"{path} has a comma, which engines take for a separator", hint=hint
-            )
+            continue
+        source, target = (_normal(part) for part in (*parts[:2], parts[0])[:2])
+        hidden = {workdir: "the ranks' directory", "/": "the image", SHARED_DIRECTORY: "the job's files"}
+        is_same = source == target != "/" and not (target == SHARED_DIRECTORY and "ro" in parts[2:])
+        if target in hidden and not is_same:
+            what = f"{word!r} replaces {target}, {hidden[target]}"
+            yield Fault(where="--container-mount", what=what, hint="mount it at another path")
+    separators = {",": "comma"} | ({} if engines_for(image, engine)[0] in ENGINES[:2] else {":": "colon"})
+    paths = [("--workdir", workdir, separators), ("--kernel-log", kernel_log or "", separators)]
+    paths += [("--container-mount", word, {",": "comma"}) for word in words]
+    for option, path, signs in paths:
+        for name in (name for sign, name in signs.items() if sign in path):
+            what, hint = f"{path} has a {name}, which engines take for a separator", "use a path without one"
+            yield Fault(where=option, what=what, hint=hint)

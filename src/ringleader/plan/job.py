@@ -540,7 +540,8 @@ def faults_of(job: Job) -> tuple[Fault, ...]:
             hint = "a host takes at least 1 rank; leave the host out to give it none"
             wrong(f"hosts[{index}].slots", f"{host.slots} slots on {host.name}", hint)
     found += faults_of_mpirun_words(job.extra_mpirun_args)
-    found += container_faults(job.container, job.container_engine, job.container_mounts, job.workdir)
+    mounted = (job.container_mounts, job.workdir, job.kernel_log)
+    found += container_faults(job.container, job.container_engine, *mounted)
     found += _faults_beside_containers(job)
     if job.warm and job.elastic is not None:
         what = "means nothing for an elastic job: its new ranks are forked from such a Python anyway"

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
+from ringleader.agents.container_main import CLIENT
 from ringleader.plan.containers import mounts
 from ringleader.plan.job import Job
 from ringleader.value_class import dataclass
 
-CLIENT = "RINGLEADER_CONTAINER_CLIENT"
-"""Variable with the process number of the engine's client: the container ends when that process ends."""
 _APPTAINER = "APPTAINERENV_"
 Mount = tuple[str, str, str]
 
@@ -39,7 +38,9 @@ class ContainerHost:
     devices: frozenset[str] = frozenset()
     """``infiniband``, ``nvidia``, ``cdi`` (NVIDIA's devices have a CDI specification), ``amd``."""
     image_id: str = ""
-    """Names the image's content; empty where the image is a file."""
+    """Names the image's content; empty where the engine names none."""
+    logs: tuple[str, ...] = ()
+    """The kernel's logs that this user can read."""
 
     @property
     def name(self) -> str:
@@ -62,7 +63,10 @@ def container_command(
     that it gets; their values are in the client's environment (see ``client_variable``), never in an argument
     that ``ps`` shows. ``reads``: it reads our standard input.
     """
-    options = _OPTIONS[host.name](host, mounts(job.workdir, job.container_mounts))
+    seen = mounts(job.workdir, job.container_mounts)
+    targets = [target for _, target, _ in seen]
+    seen += tuple((log, log, "ro") for log in host.logs if log not in targets and not _is_device(log))
+    options = _OPTIONS[host.name](host, seen)
     words = (job.container or "", *words)
     if host.name in _NAMED:
         if host.user[0]:
@@ -92,6 +96,10 @@ def client_variable(host: ContainerHost, name: str) -> str:
     return f"{_APPTAINER}{name}" if host.name == "apptainer" else name
 
 
+def _is_device(log: str) -> bool:
+    return log.startswith("/dev/")  # engines without their own /dev have it anyway
+
+
 def _oci(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
     """Return the options of podman and docker."""
     is_root, is_docker = host.user[0] == 0, host.name == "docker"
@@ -107,6 +115,7 @@ def _oci(host: ContainerHost, seen: Sequence[Mount]) -> tuple[str, ...]:
         # RDMA locks memory without a limit; podman without root cannot go beyond the host's.
         words += ["--ulimit", "memlock=-1:-1"] if is_root or is_docker else []
     words += ["--device", "/dev/kfd", "--device", "/dev/dri"] if "amd" in host.devices else []
+    words += [word for log in host.logs if _is_device(log) for word in ("--device", f"{log}:{log}:r")]
     if "nvidia" in host.devices:
         words += ["--gpus", "all"] if is_docker else ["--device", "nvidia.com/gpu=all"]
     for source, target, mode in seen:

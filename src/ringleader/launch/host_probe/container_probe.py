@@ -1,4 +1,4 @@
-"""Ask the hosts of a job with ``--container``: each for its engine and image, then the image's own Python.
+"""Probe the hosts of a job with ``--container``: a host's engine and image, then the image's own Python.
 
 The second question is that of every probe (``agents/host_facts_script``), asked in a container with the
 mounts and devices that ranks will have; so what an image lacks is named before anything is started.
@@ -6,12 +6,18 @@ mounts and devices that ranks will have; so what an image lacks is named before 
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
+import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ringleader.agents.kernel_log import PLACES
 from ringleader.errors import Fault, ProbeError
 from ringleader.launch.host_probe.host_answer import Question
 from ringleader.launch.host_probe.remote_hosts import SshQuery, program, read_answer
@@ -19,12 +25,18 @@ from ringleader.launch.ssh.connections import TIMED_OUT, Reply
 from ringleader.launch.ssh.failure_messages import explain
 from ringleader.plan.containers import engines_for
 from ringleader.plan.job import Family, Host, Job, Mpi
-from ringleader.render.container_command import ContainerHost, container_command
+from ringleader.render.container_command import ContainerHost, container_command, remove_command
 
 SCRIPT = """\
 say() { echo "ringleader-container $*"; }
+format="ringleader-image {{.Id}} {{.Architecture}}"
+beginning() { head -c 4096 "$1" 2>/dev/null | cksum | cut -d" " -f1; }
 main() {
-  image=$1 directory=$2; shift 2
+  image=$1 directory=$2
+  for log in "$3" "$4"; do
+    { [ -f "$log" ] || [ -c "$log" ]; } && (: <"$log") 2>/dev/null && say log "$log"
+  done
+  shift 4
   say user $(id -u) $(id -g) $(id -G)
   say machine $(uname -m)
   [ -d "$directory" ] || say nowhere
@@ -35,15 +47,20 @@ main() {
   for engine; do
     path=$(command -v "$engine") || continue
     case ${engine##*/} in
-      podman|docker) said=$("$path" image inspect --format "{{.Id}} {{.Architecture}}" "$image" 2>&1);;
-      *) said=$(stat -Lc %s "$image" || { [ "$engine" = enroot ] && "$path" list | grep -xF -- "$image"; });;
+      podman|docker) said=$("$path" image inspect --format "$format" "$image" 2>&1);;
+      *) said=$(if [ -e "$image" ]; then echo ringleader-image $(stat -Lc %s "$image").$(beginning "$image")
+        else [ "$engine" = enroot ] && "$path" list | grep -xF -- "$image"; fi);;
     esac
     say engine $? "$path" $said
   done
 }
 main "$@" </dev/null
 """
-"""What a host's shell is asked, which may have no Python. Arguments: image, directory, engines."""
+"""What a host's shell is asked, which may have no Python. Arguments: image, directory, two logs of the kernel
+(or one and an empty word), engines. The beginning of an image's file says which build it is."""
+HERE = Host(name="this machine")
+"""Probed besides where it has no ranks: mpirun is in a container there."""
+REMOVE_SECONDS = 5.0
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 """``uname -m`` → what images call it, where that differs."""
 _UNKNOWN = re.compile(r"not known|[Nn]o such (image|object|file)|^$")
@@ -51,7 +68,7 @@ _UNKNOWN = re.compile(r"not known|[Nn]o such (image|object|file)|^$")
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerQuery:
-    """How the hosts of one job are asked, and what was found of their engines."""
+    """How the hosts of one job are probed, and which engines they turned out to have."""
 
     job: Job
     """With an absolute working directory."""
@@ -72,25 +89,28 @@ class ContainerQuery:
         try:
             engine = self.engine(host)
             python = self.job.interpreter("")
-            command = container_command(engine, self.job, (python, "-I", "-S", "-"), reads=True)
+            name, words = f"ringleader-probe-{uuid.uuid4().hex[:12]}", (python, "-I", "-S", "-")
+            command = container_command(engine, self.job, words, name=name, reads=True)
             reply = self._reply(host, command, program(self.question))
+            if reply.exit_code < 0 and (remove := remove_command(engine, name)):
+                self._reply(host, remove, b"", REMOVE_SECONDS)
             answer = read_answer(reply.stdout)
             if answer is None or "too_old" in answer:
                 raise self._unanswered(engine, python, reply, answer)
             return answer
         except ProbeError as error:
-            return replace(error.faults[0], where=f"host {host.name}")
+            return replace(error.faults[0], where=_where(host))
         except OSError as error:
-            return Fault(where=f"host {host.name}", what=f"it cannot be asked: {error.strerror or error}")
+            return Fault(where=_where(host), what=f"it cannot be probed: {error.strerror or error}")
 
     def engine(self, host: Host) -> ContainerHost:
         """Return a host's engine that has the image. Raises ProbeError where there is none."""
         wanted = engines_for(self.job.container or "", self.job.container_engine)
-        words = ("/bin/sh", "-s", "--", self.job.container or "", self.job.workdir, *wanted)
+        words = ("/bin/sh", "-s", "--", self.job.container or "", self.job.workdir, *_logs(self.job), *wanted)
         reply = self._reply(host, words, SCRIPT.encode())
         if reply.exit_code == TIMED_OUT:
             what = f"{' or '.join(wanted)} did not answer within {self.seconds:g} s"
-            raise ProbeError(what, hint="look whether its daemon hangs")
+            raise ProbeError(what, hint="check whether the daemon is running")
         if reply.exit_code and self.ssh is not None and host in self.remote:
             raise ProbeError(explain(self.ssh.failure(host, reply)))
         found = engine_of(reply.stdout.decode(errors="replace"), self.job)
@@ -121,11 +141,12 @@ class ContainerQuery:
         if self.ssh is not None:
             self.ssh.give_up()
         for process in tuple(self.running):
-            process.kill()
+            _end(process)
 
-    def _reply(self, host: Host, words: Sequence[str], text: bytes) -> Reply:
+    def _reply(self, host: Host, words: Sequence[str], text: bytes, seconds: float | None = None) -> Reply:
+        seconds = self.seconds if seconds is None else seconds
         if self.ssh is not None and host in self.remote:
-            return self.ssh.reply(host, words, text, self.ssh.seconds)
+            return self.ssh.reply(host, words, text, seconds)
         # A session of its own has no terminal on which an engine could ask for a password.
         pipe, environ = subprocess.PIPE, dict(self.environ)
         process = subprocess.Popen(
@@ -134,13 +155,26 @@ class ContainerQuery:
         self.running.add(process)
         with process:
             try:
-                stdout, stderr = process.communicate(text, timeout=self.seconds)
+                stdout, stderr = process.communicate(text, timeout=seconds)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _end(process)
                 return Reply(exit_code=TIMED_OUT, stdout=b"", stderr="")
             finally:
                 self.running.discard(process)
         return Reply(exit_code=process.returncode, stdout=stdout, stderr=stderr.decode(errors="replace"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # the engine's client is below a shell
+
+
+def _where(host: Host) -> str:
+    return host.name if host == HERE else f"host {host.name}"
+
+
+def _logs(job: Job) -> tuple[str, ...]:
+    return PLACES if job.kernel_log is None else (job.kernel_log, "")
 
 
 def engine_of(said: str, job: Job) -> ContainerHost:
@@ -155,11 +189,15 @@ def engine_of(said: str, job: Job) -> ContainerHost:
         names = " or ".join(engines_for(job.container or "", job.container_engine))
         hint = f"install {names}, or name another engine: --container-engine"
         raise ProbeError(f"there is no {names} on PATH", hint=hint)
+    user = words.get("user", ())
+    if not words.get("machine") or len(user) < 2 or not all(number.isdecimal() for number in user):
+        raise ProbeError("its shell gave no usable answer", hint="try there: id, uname -m")
     status, path, *rest = next((one for one in tried if one[0] == "0"), tried[0])
     name = path.rpartition("/")[2]
     if status != "0":
-        raise _no_image(name, job.container or "", " ".join(rest)[:300])
-    image_id, architecture = (*rest, "", "")[:2]
+        raise _no_image(name, job.container or "", " ".join(rest))
+    marked = rest[rest.index("ringleader-image") + 1 :] if "ringleader-image" in rest else ()
+    image_id, architecture = (*marked, "", "")[:2]  # around it is what the engine warns of
     machine = MACHINES.get(words["machine"][0], words["machine"][0])
     if architecture not in ("", machine):
         what = f"image {job.container} is for {architecture}, this machine is {machine}"
@@ -168,9 +206,14 @@ def engine_of(said: str, job: Job) -> ContainerHost:
     if name == "podman" and "nvidia" in devices and "cdi" not in devices:
         what = "podman cannot give its GPUs to containers: no CDI specification"
         raise ProbeError(what, hint="nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml")
-    user, group, *groups = map(int, words["user"])
+    owner, group, *groups = map(int, user)
     return ContainerHost(
-        engine=path, user=(user, group), groups=tuple(groups), devices=devices, image_id=image_id
+        engine=path,
+        user=(owner, group),
+        groups=tuple(groups),
+        devices=devices,
+        image_id=image_id,
+        logs=tuple(log for log in _logs(job) if f"ringleader-container log {log}" in said.splitlines()),
     )
 
 
@@ -181,8 +224,8 @@ def _no_image(engine: str, image: str, said: str) -> ProbeError:
         return ProbeError(f"{engine} has no image {image}", hint=hint)
     if re.search(r"permission denied|password", said, re.IGNORECASE):
         hint = "let this user start containers without a password: group docker, or podman without root"
-        return ProbeError(f"{engine} does not let us in: {said}", hint=hint)
-    return ProbeError(f"{engine} does not work: {said}", hint=f"try there: {engine} info")
+        return ProbeError(f"this user may not use {engine}: {said[:300]}", hint=hint)
+    return ProbeError(f"{engine} does not work: {said[:300]}", hint=f"try there: {engine} info")
 
 
 # --- all hosts --------------------------------------------------------------------------------------------
@@ -198,8 +241,15 @@ def image_question(question: Question, job: Job) -> Question:
 def image_faults(
     query: ContainerQuery, answers: Mapping[Host, Mapping[str, Any]], identity: str
 ) -> list[Fault]:
-    """Return what is wrong with images besides what is wrong with hosts. ``identity``: this machine's."""
-    found, image, first = list[Fault](), query.job.container, next(iter(answers), Host(name=""))
+    """Return what is wrong with images besides what is wrong with hosts. ``identity``: this machine's.
+
+    ``answers``: in the user's order; of two images the one that most hosts have is taken for the right one.
+    """
+    found, image = list[Fault](), query.job.container
+    usual = dict[str, str]()  # by engine: identities of different ones cannot be compared
+    for name in {query.engines[host.name].name for host in answers}:
+        those = [one for host in answers if (one := query.engines[host.name]).name == name]
+        usual[name] = Counter(one.image_id for one in those).most_common(1)[0][0]
     for host, answer in answers.items():
         has: Mapping[str, Any] = answer.get("image", {"mpi": {"mpirun": ""}})  # no Ringleader: not asked
         hint = f"add it to the image: {answer['python'][0]} -m pip install"
@@ -207,19 +257,24 @@ def image_faults(
         if "mpirun" not in has["mpi"]:
             said = has["mpi"].get("what") or "its Ringleader did not answer"
             faults.append((f"image {image} has no MPI that can be used: {said}", has["mpi"].get("hint", "")))
-        ours, theirs = query.engines[first.name], query.engines[host.name]
-        if ours.name == theirs.name and ours.image_id != theirs.image_id:
-            what = f"{image} is another image there ({_short(theirs)}) than on {first.name} ({_short(ours)})"
+        theirs = query.engines[host.name]
+        if (most := usual[theirs.name]) != theirs.image_id:
+            like = next(
+                one.name
+                for one in answers
+                if (ours := query.engines[one.name]).name == theirs.name and ours.image_id == most
+            )
+            what = f"{image} is another image ({_short(theirs.image_id)}) than on {like} ({_short(most)})"
             faults.append((what, "copy or pull the same image to every host"))
         if host not in query.remote and answer["identity"] != identity:
             what = f"{theirs.name} does not share this machine's network and names with containers"
             faults.append((what, "use an engine of this machine (DOCKER_HOST), and not docker without root"))
-        found += [Fault(where=f"host {host.name}", what=what, hint=hint) for what, hint in faults]
+        found += [Fault(where=_where(host), what=what, hint=hint) for what, hint in faults]
     return found
 
 
-def _short(host: ContainerHost) -> str:
-    return host.image_id.removeprefix("sha256:")[:12]
+def _short(identity: str) -> str:
+    return identity.removeprefix("sha256:")[:12]
 
 
 def mpi_of(answer: Mapping[str, Any]) -> Mpi:

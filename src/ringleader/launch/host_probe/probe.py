@@ -162,14 +162,10 @@ def _probe_images(
             seconds=seconds,
             environ=environ,
         )
-        faults = []
-        if len(remote) == len(hosts):  # mpirun is in a container, too
-            try:
-                query.engine(Host(name="localhost"))
-            except ProbeError as error:
-                faults.append(replace(error.faults[0], where="this machine"))
-        answers, silent = ask_all(query.ask, hosts, progress, give_up=query.give_up, stop=stop)
-        faults += [*silent, *container_probe.image_faults(query, answers, ours["identity"])]
+        asked_too = (container_probe.HERE,) if len(remote) == len(hosts) else ()
+        answers, faults = ask_all(query.ask, (*hosts, *asked_too), progress, give_up=query.give_up, stop=stop)
+        faults += container_probe.image_faults(query, answers, ours["identity"])
+        answers.pop(container_probe.HERE, None)
         first = next(iter(answers.values()), None)
         if first is not None:
             ours["python"] = first["python"]  # an image need not have the launcher's

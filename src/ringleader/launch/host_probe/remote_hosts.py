@@ -215,6 +215,7 @@ def ask_all(
             give_up()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    answers = {host: answers[host] for host in hosts if host in answers}
     return answers, [faults[host] for host in hosts if host in faults]
 
 

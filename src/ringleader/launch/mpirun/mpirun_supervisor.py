@@ -70,7 +70,7 @@ class MpirunSupervisor:
         self.mpirun = self._start()
 
     def _start(self) -> int:
-        """Start mpirun, in its own session and mortal with us; return its pid, 0 where that failed."""
+        """Start mpirun in its own session, to end with us; return its pid, 0 where that failed."""
         ours, argv = os.getpid(), self.order["argv"]
         pid = os.fork()
         if pid:

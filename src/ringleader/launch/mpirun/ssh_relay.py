@@ -25,8 +25,8 @@ class SshRelay:
     """A socket, and an ssh for each connection to it."""
 
     def __init__(self, order: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        """Listen at ``socket``. ``ssh``: the real one; ``hosts``: what runs a text of a shell in a host's
-        container, as ssh is given it, by the host's name."""
+        """Listen at ``socket``. ``ssh``: the real one; ``hosts``: the command, as given to ssh, that runs a
+        shell's text in a host's container, by the host's name."""
         path, self._ssh, self._hosts = order["socket"], order["ssh"], order["hosts"]
         self._environment = environment
         self._listener = unix_messages.listen_at(path, backlog=128)
