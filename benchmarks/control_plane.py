@@ -311,7 +311,7 @@ class SimulatedHosts(ElasticHosts):
         self._answers.put((name, report(name)))
         os.eventfd_write(self._wake, 1)
 
-    def _start_agent(self, host: HostReport, number: int, seconds: float) -> None:
+    def _start_agent(self, host: HostReport, number: int, seconds: float, until: list[float]) -> None:
         name = host.host.name
         self._simulators.order("host", only=int(name[1:]), config=self.agents.config | {"host": name})
 
