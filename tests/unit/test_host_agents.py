@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import deque
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from ringleader.agents.elastic.commit_memory import FROZEN_SECONDS
 from ringleader.agents.protocol import MESSAGE, ProtocolError
 from ringleader.errors import RefusedError
-from ringleader.launch.elastic import elastic_hosts, host_agents
+from ringleader.launch.elastic import elastic_hosts, elastic_session, host_agents
 from ringleader.launch.elastic.elastic_hosts import ElasticHosts, HostStart
 from ringleader.launch.elastic.elastic_session import ElasticJob, alike_in_order
 from ringleader.launch.elastic.host_agents import HostAgents, ended_after
@@ -145,7 +146,7 @@ def test_a_host_that_waits_for_its_turn_to_start_is_not_late(
     for _ in range(AT_ONCE):
         hosts._gate.acquire()
         hosts.agents.gate.acquire()
-    facts = {"hostname": "h", "identity": "i", "is_local": True, "cpus": (0,)}
+    facts: dict[str, Any] = {"hostname": "h", "identity": "i", "is_local": True, "cpus": (0,)}
     waits, gone = (HostFacts(host=Host(name=name), **facts) for name in ("waits", "gone"))
     hosts.agents.start(waits, seconds=0.0)
     hosts.agents.start(gone, seconds=0.0)
@@ -179,7 +180,7 @@ def test_hosts_are_looked_at_with_enough_open_files(tmp_path: Path, monkeypatch:
 
 
 def batches(*messages: str) -> list[str]:
-    """Return what is decided together; ``a.rank_waiting 1`` is that of rank 1 of host a, or proxy of world 1."""
+    """Return what is decided together. ``a.rank_waiting 1``: of rank 1 on host a; a proxy has its world."""
     found = []
     for text in messages:
         host, do, number = text.replace(".", " ").split()
@@ -232,3 +233,40 @@ def test_a_host_is_waited_for_while_it_reads_a_file(tmp_path: Path) -> None:
     hosts.heard("h", {"do": "checkpoint_loading", "path": "/files/commit"})
     hosts.tick(time.monotonic())
     assert not told and "h" in hosts._starts
+
+
+class Busy(ElasticJob):
+    """The loop's side of deciding: nothing is obeyed, and deciding takes two seconds of its clock."""
+
+    def __init__(self) -> None:
+        self.now, self.decided = 100.0, list[str]()
+        self.hosts = self.worlds = SimpleNamespace(tick=lambda now: None, look=lambda: None)  # type: ignore[assignment]
+        self.state: Any = SimpleNamespace(generation=1, result=None)
+        self.flow: Any = SimpleNamespace(held=False, tick=lambda: None)
+        self._messages, self._deciding, self.alarms = deque(), False, {}
+        self._rests_until, self._soonest, self._finished_at = float("-inf"), None, None
+
+    def clock(self) -> float:
+        return self.now
+
+    def decide(self, state: Any, messages: Any, now: float) -> list[Any]:
+        self.decided.append(" ".join(one["do"] for one in messages))
+        self.now += 2.0
+        return []
+
+
+def test_what_many_report_waits_while_deciding_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Busy()
+    monkeypatch.setattr(elastic_session, "decide", job.decide)
+    monkeypatch.setattr(elastic_session, "deadlines_of", lambda state: iter(()))
+    monkeypatch.setattr(time, "monotonic", job.clock)
+    for _ in range(2):
+        job.take("rank_attached", incarnation=1)
+    assert not job.decided and job.longest_wait() == 0.0, "at the next turn"
+    job._decide()
+    assert job.decided == ["rank_attached rank_attached"] and job.now == 102.0
+    job.take("rank_waiting", incarnation=1)
+    job.now += 4 * 2.0 - 0.1
+    assert 0.1 <= job.longest_wait() < 0.11 and len(job.decided) == 1
+    job.take("notice", host="h", why="SIGTERM")
+    assert job.decided[1:] == ["rank_waiting", "notice"], "what one reports waits for nothing"
