@@ -56,7 +56,9 @@ SLOTS, LINES, REPORTS = 8, 100, 5
 LOST = "h1"
 """The host that fails."""
 SIMULATORS = 2
-PATIENCE = 600.0
+PATIENCE = 60.0
+"""`start_timeout` and the elastic `timeout`, as without options."""
+ALARM = 300
 MOST_MIB = 500
 EXPECTED = {"generation", "host_lost", "host_added", "notified"}
 """Events of a job in which nobody missed a deadline."""
@@ -311,7 +313,7 @@ class SimulatedHosts(ElasticHosts):
         self._answers.put((name, report(name)))
         os.eventfd_write(self._wake, 1)
 
-    def _start_agent(self, host: HostReport, number: int, seconds: float) -> None:
+    def _start_agent(self, host: HostReport, number: int, seconds: float, until: list[float]) -> None:
         name = host.host.name
         self._simulators.order("host", only=int(name[1:]), config=self.agents.config | {"host": name})
 
@@ -366,7 +368,7 @@ def measured(kind: str, hosts: int, profile: str | None) -> dict[str, Any]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         simulators = Simulators(folder, stack)
-        signal.alarm(int(2 * PATIENCE))
+        signal.alarm(ALARM)
         run = {"job": run_job, "elastic": run_elastic}[kind]
         if profile is None:
             watch, why = run(simulators, hosts)

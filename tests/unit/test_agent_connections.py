@@ -7,6 +7,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -220,6 +221,24 @@ def test_a_message_is_utf_8(line: bytes) -> None:
         protocol.read_message(line)
 
 
+@pytest.mark.parametrize(
+    ("addresses", "expected"), [("127.0.0.1:1,127.0.0.1:2", [3, 3, 15, 15]), ("127.0.0.1:1", [15, 15])]
+)
+def test_an_address_that_is_silent_keeps_no_agent_from_the_next(
+    addresses: str, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    def introduce(sock: Any, token: str) -> Any:
+        raise TimeoutError("silent")
+
+    monkeypatch.setattr(protocol, "connected", lambda *_: SimpleNamespace(settimeout=waits.append))
+    monkeypatch.setattr(protocol, "introduce", introduce)
+    with pytest.raises(protocol.LauncherUnreachableError, match="silent"):
+        protocol.connect(addresses, "token", rounds=2)
+    assert waits == expected
+
+
 def test_a_long_message_is_compressed() -> None:
     """That of a generation names thousands of ranks, and goes to every host."""
     words = {"do": "generation", "members": [[n, n, n // 8, n % 8] for n in range(8192)], "hosts": ["é" * 9]}
@@ -230,7 +249,12 @@ def test_a_long_message_is_compressed() -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"x", b"x\x01junk", zlib.compress(b"not JSON" * 3000), zlib.compress(b" " * (protocol.LARGEST + 2))],
+    [
+        b"x",
+        b"x\x01junk",
+        zlib.compress(b"not JSON" * 3000),
+        zlib.compress(b'{"do": "%s"}' % (b"x" * protocol.LARGEST)),
+    ],
     ids=["cut", "junk", "no JSON", "longer than a frame may be"],
 )
 def test_what_is_no_compressed_message_is_refused(payload: bytes) -> None:

@@ -1,5 +1,7 @@
 """Words of the command line that no command can take: empty names, numbers beyond every bound."""
 
+from pathlib import Path
+
 import pytest
 
 from ringleader.cli.main import main
@@ -142,6 +144,8 @@ WRONG = {
         "doctor --sbom /nowhere/at/all",
         "--sbom: there is no directory /nowhere/at",
     ),
+    "a variable has a name": ("run -n 1 -x =1 true", "-x: '' is not a name"),
+    "no hostfile": ("run --hostfile /nowhere/at/all true", "--hostfile: "),
     "a count of zero is misplaced as any other": (
         "doctor --rdma-count 0",
         "--rdma-count: is for nodes of a cluster",
@@ -154,3 +158,11 @@ WRONG = {
 def test_what_is_said_of_a_wrong_word(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     words, message = WRONG[name]
     assert message in said(capsys, *(word.replace("<>", "") for word in words.split()))
+
+
+def test_faults_of_a_hostfile_are_those_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "my hosts"
+    file.write_text("h1 slots=2\nh2 slotz=2\n")
+    assert f"{file}:2" in said(capsys, "run", "--hostfile", str(file), "true")

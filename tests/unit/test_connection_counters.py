@@ -43,7 +43,7 @@ def say(near: socket.socket, far: socket.socket, size: int) -> None:
 
 
 def moved(connections: Connections) -> dict[tuple[str, str], list[int]]:
-    found = connections.end()
+    found = connections.end(patience=20.0)
     assert found["missing"] == ""
     return {(ours, other): [sent, received] for ours, other, sent, received in found["pairs"]}
 
@@ -294,10 +294,31 @@ def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
 
 
 def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only at the end: what one look was too late for, the next one counts."""
     connections = of_this_process()
-    monkeypatch.setattr(connection_counters, "READ_SECONDS", -1.0)
+    with monkeypatch.context() as late:
+        late.setattr(connection_counters, "READ_SECONDS", -1.0)
+        connections.look()
+    assert not connections.missing
     connections.look()
-    assert connections.missing
+    monkeypatch.setattr(connection_counters, "READ_SECONDS", -1.0)
+    assert connections.end()["missing"]
+
+
+def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections = of_this_process()
+    one = _connection(message())
+    assert one is not None
+    one.user = os.geteuid()
+    monkeypatch.setattr(connection_counters, "_living", lambda family, until: [b""] * (family == 2))
+    monkeypatch.setattr(connections, "_relevant", lambda message: one)
+    connections.look()
+    assert one.cookie not in connections._others
+    connections.look()
+    assert one.cookie in connections._others
+    connections.close()
 
 
 # --- messages ---------------------------------------------------------------------------------------------

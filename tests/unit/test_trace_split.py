@@ -215,6 +215,16 @@ def test_what_a_gpu_still_does_of_earlier_steps_does_not_count(says: bool) -> No
     assert parts_of(found, 0)["compute"] == 40 + 30 + 40
 
 
+@pytest.mark.parametrize(
+    "about", [{"correlation": [1], "stream": [7], "device": {}}, {}], ids=["odd", "none"]
+)
+def test_odd_arguments_of_an_event_match_no_other(about: dict[str, Any]) -> None:
+    call = event("cuda_runtime", "cudaLaunchKernel", 10, 11) | {"args": about}
+    kernels = [event("kernel", "gemm", begin, begin + 20, GPU) | {"args": about} for begin in (20, 150)]
+    found = split_of(document(0, step(7, 0, 100), step(8, 100, 200), call, *kernels, world=1))
+    assert found.steps == (7, 8)
+
+
 def test_the_time_of_gpus_is_divided_by_kernels() -> None:
     """Copies and input count while no kernel runs; the time before the first kernel is left out."""
 

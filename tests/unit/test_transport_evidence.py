@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from ringleader.fabric.transport_proof.bytes_moved import BytesMoved
 from ringleader.fabric.transport_proof.evidence import Exchanged, LibraryTraffic, LogLines, MpiTransport
+from ringleader.fabric.transport_proof.wires_without_engine import carried_within
 from ringleader.launch.job_transport import engine_traffic, host_evidence, mpi_transport, tcp_connections
 from ringleader.launch.launch_job import may_have_exchanged
 from ringleader.plan.job import Family, Host, Job, Mpi
@@ -150,6 +152,9 @@ def test_short_connections_of_unknown_users_between_the_jobs_hosts_are_named() -
     for other in ("10.9.9.9", "127.0.0.1"):
         told["connections"]["unowned"] = [["10.0.0.1", other, 3 << 20]]
         assert tcp_connections([told], "h1", HOSTS) == ((), "")
+    (host, _) = host_evidence(two_hosts(), MPI, [[]] * 4, [told, None, None, None])
+    assert host.unowned_within == 3 << 20
+    assert "of unknown users moved 3 MiB within the host" in carried_within(host, BytesMoved()).unjudged
 
 
 def test_no_connection_and_connections_that_could_not_be_read() -> None:

@@ -5,8 +5,8 @@ report what they exchange; ``traffic_counters`` has the counters of interfaces a
 connections with their ``tcp_info`` for any user (``ss -ti`` prints them), and reports each one at its end to
 whoever listens (``ss -E``; NETLINK_SOCK_DIAG in linux/sock_diag.h, inet_diag.h and tcp.h). Whose a living one
 is, its inode says: ``/proc/PID/fd`` lists those of a process. At its end it has none any more, so connections
-are looked at while they live, at most every `LOOK_SECONDS`; what of short ones cannot be known is counted
-apart. Nothing here raises: what could not be read is named in ``missing``.
+are looked at while they live, at most every `LOOK_SECONDS`; bytes of short ones that may be others' are
+`unowned`. Nothing here raises: what could not be read is named in ``missing``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_OTHERS = 65536
 LOOK_SECONDS = 0.25
 """Between two looks at living connections at least."""
 MOST_PART, AT_FIRST = 0.004, 0.1
-"""Part of a core that looks may take on average, and seconds of it that they may take at once at first."""
+"""Part of a core that looks take on average at most; how many seconds more they may take in the beginning."""
 MOST_AT_ONCE, MOST_A_SECOND = 16, 10_000
 """Ends that are read before the agent does something else, and those beyond which they would keep it busy."""
 
@@ -71,6 +71,8 @@ class Connections:
         """By a connection's cookie, what of its bytes is counted, or was there before us."""
         self._others: set[bytes] = set()
         """Cookies of connections that are others'."""
+        self._doubtful: set[bytes] = set()
+        """Those of this user that seemed so in one look: their process may just have ended."""
         self._is_alone = True
         """No connection of another user has been seen, and none of another program of this user."""
         self._unowned: dict[tuple[str, str], int] = {}
@@ -122,10 +124,11 @@ class Connections:
                     self._count(found, is_last=True)
         return True
 
-    def look(self, patience: float = 1.0, *, is_first: bool = False) -> set[bytes]:
+    def look(self, patience: float = 1.0, *, is_first: bool = False, is_last: bool = False) -> set[bytes]:
         """Count what living connections of the job have moved by now, and return all cookies.
 
-        ``is_first``: these are ignored. ``patience``: see ``Job``.
+        ``is_first``: these are ignored. ``is_last``: no later look counts what this one was too late for.
+        ``patience``: see ``Job``.
         """
         began, until = time.thread_time(), time.monotonic() + READ_SECONDS * patience
         found: list[Connection] = []
@@ -133,7 +136,8 @@ class Connections:
             for family in (socket.AF_INET, socket.AF_INET6):
                 found += filter(None, map(self._relevant, _living(family, until)))
         except OSError as error:
-            self._fail(error)
+            if is_first or is_last or not isinstance(error, (TimeoutError, socket.timeout)):
+                self._fail(error)
         unknown = [one for one in found if one.cookie not in self._counted and one.cookie not in self._others]
         is_new = any(one.user == self._uid for one in unknown)
         # Who had a socket when they were listed is among the processes that there are now.
@@ -141,11 +145,14 @@ class Connections:
         for one in found:
             if one.cookie in self._counted or one.inode in ours:
                 self._count(one, is_first=is_first)
+        doubtful, self._doubtful = self._doubtful, set()
         for one in unknown:
             if one.inode not in ours and (is_first or one.user is not None):
                 is_ssh = one.user == self._uid and 22 in one.ports  # it moves no bytes of a job
                 self._is_alone = self._is_alone and (one.user is None or is_ssh)
-                if len(self._others) < MOST_OTHERS:
+                if not is_first and one.user == self._uid and one.cookie not in doubtful:
+                    self._doubtful.add(one.cookie)
+                elif len(self._others) < MOST_OTHERS:
                     self._others.add(one.cookie)
         self._spent += time.thread_time() - began
         due = self._began + max(0.0, self._spent - AT_FIRST) / MOST_PART
@@ -161,7 +168,7 @@ class Connections:
             until = time.monotonic() + READ_SECONDS * patience
             while self.collect() and time.monotonic() < until:
                 pass
-            alive, until = self.look(patience), time.monotonic() + READ_SECONDS * patience
+            alive, until = self.look(patience, is_last=True), time.monotonic() + READ_SECONDS * patience
             # The kernel reports an end a little after it: those that we have seen alive are waited for.
             ends = select.poll()
             if self.fd >= 0:

@@ -307,7 +307,9 @@ def connect(control: str, token: str, *, rounds: int = ROUNDS) -> LauncherConnec
             address, _, port = entry.rpartition(":")
             try:
                 sock = connected(address.strip("[]"), int(port))
-                sock.settimeout(ANSWER_SECONDS)
+                # First another address may be the launcher's: something else may listen on this one.
+                is_only = attempt > 0 or "," not in control
+                sock.settimeout(ANSWER_SECONDS if is_only else CONNECT_SECONDS)
                 seals = introduce(sock, token)
             except (OSError, ValueError, ProtocolError) as error:
                 reasons[entry] = str(error)

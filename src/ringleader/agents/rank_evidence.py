@@ -103,7 +103,7 @@ class RankEvidence:
     def look(self) -> None:
         """See which connections the job's processes have."""
         if self._connections is not None:
-            self._connections.look()
+            self._connections.look(self._patience)
             self.look_at = self._connections.look_at
 
     def inspect(self, paths: set[str]) -> None:

@@ -187,6 +187,7 @@ def host_evidence(
                 traffic=engine_traffic([reports[place.rank] for place in places], host_of),
                 connections=connections,
                 connections_missing=connections_missing,
+                unowned_within=_unowned(told, host.host.name, addresses).get(host.host.name, 0),
                 verbs=tuple(dict.fromkeys(str(name) for words in told for name in words.get("verbs", ()))),
                 by_memory=tuple(
                     dict.fromkeys(str(name) for words in told for name in words.get("by_memory", ()))
@@ -215,12 +216,7 @@ def tcp_connections(
         if (peer := _peer(other, here, addresses)) is not None:
             key = peer, addresses[here].get(ours, "")
             sums[key] = sums.get(key, Exchanged()) + Exchanged(sent=int(sent), received=int(received))
-    unowned = sum(
-        int(nbytes)
-        for one in reports
-        for _, other, nbytes in one.get("unowned", ())
-        if _peer(other, here, addresses) not in (None, here)
-    )
+    unowned = sum(nbytes for peer, nbytes in _unowned(told, here, addresses).items() if peer != here)
     if unowned > MIB:
         text = f"short connections of unknown users moved {byte_size(unowned)}"
         missing = "; ".join(filter(None, [missing, text]))
@@ -228,6 +224,19 @@ def tcp_connections(
         TcpConnections(peer=peer, interface=name, moved=both) for (peer, name), both in sums.items()
     )
     return (found if reports and (found or not missing) else None), missing
+
+
+def _unowned(
+    told: Sequence[Mapping[str, Any]], here: str, addresses: Mapping[str, Mapping[str, str]]
+) -> dict[str, int]:
+    """Return what short connections of unknown users moved to and from each of the job's hosts."""
+    found: dict[str, int] = {}
+    for words in told:
+        report = words.get("connections")
+        for _, other, nbytes in report.get("unowned", ()) if isinstance(report, Mapping) else ():
+            if (peer := _peer(other, here, addresses)) is not None:
+                found[peer] = found.get(peer, 0) + int(nbytes)
+    return found
 
 
 def _peer(other: str, here: str, addresses: Mapping[str, Mapping[str, str]]) -> str | None:

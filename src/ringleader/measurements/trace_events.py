@@ -233,16 +233,17 @@ def _steps_of_launches(
     stream before anything that was launched in these steps.
     """
     order = sorted((begin, end, number) for number, (begin, end) in steps.items())
-    launched: dict[Any, int] = {}
+    launched: dict[str, int] = {}
     for one in events:
         at = bisect.bisect_right(order, one.span[0], key=lambda step: step[0]) - 1
-        if one.category in LAUNCHES and at >= 0 and one.span[0] <= order[at][1]:
-            launched[one.args.get("correlation")] = order[at][2]
+        is_in_step = at >= 0 and one.span[0] <= order[at][1]
+        if one.category in LAUNCHES and is_in_step and one.args.get("correlation") is not None:
+            launched[str(one.args["correlation"])] = order[at][2]
     found: dict[int, tuple[float, float]] = {}
-    streams, earlier = set[Any](), dict[Any, float]()
+    streams, earlier = set[str](), dict[str, float]()
     for one in sorted(work, key=lambda one: one.span):
-        stream = one.args.get("device"), one.args.get("stream")
-        if (number := launched.get(one.args.get("correlation"))) is not None:
+        stream = f"{one.args.get('device')} {one.args.get('stream')}"
+        if (number := launched.get(str(one.args.get("correlation")))) is not None:
             begin, end = found.get(number, one.span)
             found[number] = min(begin, one.span[0]), max(end, one.span[1])
             streams.add(stream)

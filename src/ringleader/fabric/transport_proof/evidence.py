@@ -190,6 +190,8 @@ class HostEvidence:
     """``None``: they could not be read."""
     connections_missing: str = ""
     """Why some of them are missing; empty: all were counted."""
+    unowned_within: int = 0
+    """Bytes of short connections within the host, of which nobody knows whose they were."""
     verbs: tuple[str, ...] = ()
     """RDMA devices that its ranks' processes had open: ``mlx5_0``."""
     by_memory: tuple[str, ...] = ()

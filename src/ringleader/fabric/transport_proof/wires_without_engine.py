@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ringleader.fabric.byte_size import byte_size
+from ringleader.fabric.byte_size import MIB, byte_size
 from ringleader.fabric.transport_proof.bytes_moved import BytesMoved
 from ringleader.fabric.transport_proof.evidence import Exchanged, HostEvidence
 from ringleader.fabric.transport_proof.library_transport import LibraryWord, said_between, said_within
@@ -49,6 +49,9 @@ def carried_within(host: HostEvidence, moved: BytesMoved) -> WireShares:
     # Both ends are here, so what one has sent is what the other has received.
     nbytes = sum(one.moved.sent for one in host.connections or () if one.peer == host.host)
     text = f"{CONNECTIONS} within the host moved {byte_size(nbytes)}"
+    gaps = []
+    if host.unowned_within > MIB:
+        gaps = [f"short connections of unknown users moved {byte_size(host.unowned_within)} within the host"]
     said = _first(said_within(host, "nccl"), said_within(host, "mpi") if host.ucx else LibraryWord())
     if said.main not in (None, Wire.UNKNOWN):
         return _by_log(said, text)
@@ -58,7 +61,7 @@ def carried_within(host: HostEvidence, moved: BytesMoved) -> WireShares:
     if nbytes < LEAST_JUDGED or ways:
         # What went through memory shows in no counter, and may be most of it.
         also = f", its processes use {names_words(ways)}" if ways else ""
-        why = f"{text}{also}, and no log says what else was exchanged"
+        why = "; ".join([f"{text}{also}, and no log says what else was exchanged", *gaps])
         return WireShares(unjudged=why, exchanged=nbytes, exchanged_most=nbytes, by_connections=True)
     lo = moved.loopback
     crossed = None if lo is None or lo.unusable else max(lo.moved.sent, lo.moved.received)
@@ -67,7 +70,7 @@ def carried_within(host: HostEvidence, moved: BytesMoved) -> WireShares:
         exchanged_most=nbytes,
         shares={Wire.TCP: 1.0},
         devices={Wire.TCP: ("lo",)},
-        evidence=(_compared("lo", crossed, nbytes), *_gaps(host, moved)),
+        evidence=(_compared("lo", crossed, nbytes), *gaps, *_gaps(host, moved)),
         by_connections=True,
     )
 

@@ -22,10 +22,12 @@ from ringleader.errors import RingleaderError
 from ringleader.launch.elastic.host_agents import HostAgents, run_on_host
 from ringleader.launch.elastic.job_context import ElasticContext, file_reader
 from ringleader.launch.elastic.layout import agent_numbers
+from ringleader.launch.elastic.membership_state import AT_ONCE
 from ringleader.launch.elastic.preloaded_modules import warm_start
 from ringleader.launch.host_probe.host_answer import HostReport, is_python, script_of
 from ringleader.launch.host_probe.probe import own_names, probe, reached_by_ssh
 from ringleader.launch.launch_plan import control_variable
+from ringleader.launch.mpirun.mpirun_process import allow_open_files
 from ringleader.launch.ssh.connections import SshConnections
 from ringleader.launch.supervision.agent_connections import LOOPBACK, AgentServer
 from ringleader.plan.job import Host, Job
@@ -41,6 +43,10 @@ WAKE_SECONDS = 3.0
 """For the commands that have stopped agents continue."""
 PREPARE_SECONDS = 40.0
 """For a host's fork server to have imported what ranks need; later ones start cold until it has."""
+
+_OTHER_FILES, _FILES_OF_START = 128, 8
+"""Files that are open besides the agents' connections, and those of a host that is probed and of one whose
+agent is started: three pipes and one more each."""
 
 
 @dataclass(eq=False)
@@ -70,6 +76,7 @@ class ElasticHosts:
         self._answers: SimpleQueue[tuple[str, HostReport | str]] = SimpleQueue()
         self._starts: dict[str, HostStart] = {}
         self._looks: deque[tuple[str, Job, HostStart]] = deque()
+        self._gate = threading.BoundedSemaphore(AT_ONCE)
         self.lacks_state: Callable[[], bool] = lambda: False
         """Says whether no host holds a commit: then files are read."""
         self._script = script_of(context.job) or ""
@@ -125,7 +132,9 @@ class ElasticHosts:
         context = self._context
         answer: HostReport | str
         try:
-            with self.agents.gate:
+            with self._gate:
+                if self._starts.get(name) is not start:
+                    return
                 found = probe(
                     job, environ=context.environ, progress=lambda text: None, mpi=context.mpi, ssh=self.ssh
                 )
@@ -139,11 +148,22 @@ class ElasticHosts:
             with suppress(OSError):
                 os.eventfd_write(self._wake, 1)
 
-    def tick(self, now: float) -> None:
-        """Take what threads have found out, and wait for nobody too long."""
-        while self._looks:  # only now: ssh knows all hosts that one message named
+    def look(self) -> None:
+        """Look at the hosts that were started since the last call, once ssh knows all of them."""
+        if not self._looks:
+            return
+        hosts = len(self._starts) + len(self.agents.hosts)
+        try:
+            allow_open_files(_OTHER_FILES + hosts + _FILES_OF_START * min(hosts, AT_ONCE), os.getpid())
+        except RingleaderError as error:
+            while self._looks:
+                self._refuse(self._looks.popleft()[0], str(error))
+        while self._looks:
             args = self._looks.popleft()
             threading.Thread(target=self._look, args=args, name=f"ask-{args[0]}", daemon=True).start()
+
+    def tick(self, now: float) -> None:
+        """Take what threads have found out, and wait for nobody too long."""
         while not self._answers.empty():
             name, answer = self._answers.get()
             if name in self._starts:

@@ -11,7 +11,7 @@ import selectors
 import signal
 import time
 from collections import deque
-from itertools import groupby
+from collections.abc import Iterable
 from typing import Any
 
 from ringleader.agents import protocol
@@ -46,11 +46,12 @@ _TOGETHER = {
     **dict.fromkeys(("rank_detached", "rank_gone", "rank_ended", "proxy_gone"), 2),
     **dict.fromkeys(("host_ready", "rank_waiting", "proxy_ready"), 3),
 }
-"""Messages that come from many at once, and which of them are decided together, lower numbers first: of one
-rank none of a higher number comes before."""
+"""Messages that come from many at once. Those of one number are decided together, lower numbers first."""
+_COMMITS = ("committed", "rank_waiting")
+"""Both say which commits a host has."""
 REST = 4.0
-"""Times what the last decision took that messages from many wait for the next: for thousands of ranks, all of
-which are gone through, deciding takes a fifth of our time however few report at once."""
+"""After a decision that took T seconds, messages from many wait 4 T: for thousands of ranks, all of which are
+gone through, deciding takes a fifth of our time however few report at once."""
 
 
 class ElasticRank(RankState):
@@ -121,7 +122,7 @@ class ElasticJob(Session[ElasticRank]):
                 some = [self._messages.popleft()]
                 while self._messages and _number(some[-1]) and _number(self._messages[0]):
                     some.append(self._messages.popleft())
-                for _, alike in groupby(sorted(some, key=_number), key=_number):
+                for alike in alike_in_order(some):
                     began = time.monotonic()
                     orders = decide(self.state, alike, self.clock())
                     spent += time.monotonic() - began
@@ -129,6 +130,7 @@ class ElasticJob(Session[ElasticRank]):
                         self._obey(order)
         finally:
             self._deciding = False
+        self.hosts.look()
         self._soonest = min(deadlines_of(self.state), default=None)
         self._rests_until = self.clock() + REST * spent
 
@@ -442,6 +444,24 @@ class ElasticJob(Session[ElasticRank]):
 
 def _number(message: Message) -> int:
     return _TOGETHER.get(message["do"], 0)
+
+
+def alike_in_order(messages: Iterable[Message]) -> list[list[Message]]:
+    """Return what is decided together, in order.
+
+    Messages about one rank, one world or the commits of one host keep their order.
+    """
+    latest: dict[tuple[str, Any], tuple[int, int]] = {}
+    found: dict[tuple[int, int], list[Message]] = {}
+    for message in messages:
+        names = ["incarnation", "world", *(["host"] if message["do"] in _COMMITS else [])]
+        about = [(name, message[name]) for name in names if name in message]
+        number = _number(message)
+        turn, last = max((latest.get(one, (0, 0)) for one in about), default=(0, 0))
+        place = turn + (number < last), number
+        latest.update(dict.fromkeys(about, place))
+        found.setdefault(place, []).append(message)
+    return [found[place] for place in sorted(found)]
 
 
 def limits_of(context: ElasticContext) -> Limits:

@@ -21,12 +21,11 @@ from typing import Any
 
 from ringleader.agents import protocol
 from ringleader.agents.elastic.commit_memory import LIMIT_VARIABLE
+from ringleader.launch.elastic.membership_state import AT_ONCE
 from ringleader.launch.ssh.connections import TIMED_OUT, Reply, SshConnections
 from ringleader.launch.supervision.agent_connections import AgentConnection, AgentServer
 from ringleader.plan.rank_placement import HostFacts
 
-AT_ONCE = 64
-"""Hosts that are probed, or whose agents are started, at a time: each takes a process, files and memory."""
 START_SECONDS = 20.0
 """For a host agent to have connected: ssh, a Python without site-packages, one TCP connection."""
 LOST_FACTOR, LOST_MARGIN = 3.0, 20.0
@@ -90,10 +89,12 @@ class HostAgents:
         """What every agent that is started from now on reads from its standard input."""
         self.ssh = ssh
         self.gate = threading.BoundedSemaphore(AT_ONCE)
+        """Through which agents are started; probes have another, so that neither waits for the other."""
         self._connections: dict[str, AgentConnection] = {}
         self._hosts: dict[AgentConnection, str] = {}
         self._pids: dict[str, int] = {}
-        self._starting: dict[str, float] = {}
+        self._starting: dict[str, list[float]] = {}
+        """Host → until when it may start; nothing while it waits for its turn."""
         self._leaving: set[AgentConnection] = set()
         """Of agents that were let go, which may still end what they have."""
         self._failures: SimpleQueue[tuple[str, str]] = SimpleQueue()
@@ -101,21 +102,24 @@ class HostAgents:
     # --- starting -----------------------------------------------------------------------------------------
 
     def start(self, host: HostFacts, *, number: int = 0, seconds: float = START_SECONDS) -> None:
-        """Start a host's agent; ``hello`` or ``failed`` follows within ``seconds``.
+        """Start a host's agent; ``hello`` or ``failed`` follows within ``seconds`` of its turn.
 
         ``number``: among the agents of its machine, where several names of it are separate hosts.
         """
         name = host.host.name
-        self._starting[name] = time.monotonic() + seconds * (1 + len(self._starting) // AT_ONCE)
-        args = (host, number, seconds)
+        until = self._starting[name] = list[float]()
+        args = (host, number, seconds, until)
         threading.Thread(target=self._start, args=args, name=f"start-{name}", daemon=True).start()
 
-    def _start(self, host: HostFacts, number: int, seconds: float) -> None:
+    def _start(self, host: HostFacts, number: int, seconds: float, until: list[float]) -> None:
         """Start it and wait until it has detached itself."""
         name = host.host.name
         stdin = json.dumps(self.config | {"host": name, "number": number}).encode() + b"\n"
         argv = agent_argv(host)
         with self.gate:
+            if self._starting.get(name) is not until:
+                return  # it was let go meanwhile
+            until.append(time.monotonic() + seconds)
             reply = run_on_host(host, argv, stdin=stdin, seconds=seconds, environ=self._environ, ssh=self.ssh)
         if reply.exit_code != 0:
             self._failures.put((name, why_failed(reply, "host agent", seconds)))
@@ -128,7 +132,7 @@ class HostAgents:
             if self._starting.pop(name, None) is not None:
                 found.append((name, why))
         now = time.monotonic()
-        for name in [name for name, until in self._starting.items() if now > until]:
+        for name in [name for name, until in self._starting.items() if until and now > until[0]]:
             del self._starting[name]
             found.append((name, "its host agent started and did not report"))
         return found

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ringleader.launch.elastic.membership_state import (
+    AT_ONCE,
     HOSTS_CHANGED,
     HostRecord,
     HostStatus,
@@ -46,6 +47,7 @@ def hosts_seen(state: State, *, hosts: Sequence[tuple[str, int]], **_: Any) -> N
     if list(offered.items()) != list(state.wanted.items()):
         state.wanted, state.world_failures = offered, 0
     state.failed_hosts -= offered.keys()
+    starting = sum(host.status is HostStatus.STARTING for host in state.hosts.values())
     for name, slots in offered.items():
         host = state.hosts.get(name)
         if host is None:
@@ -53,8 +55,9 @@ def hosts_seen(state: State, *, hosts: Sequence[tuple[str, int]], **_: Any) -> N
                 name=name,
                 slots=slots,
                 status=HostStatus.STARTING,
-                deadline=state.now + state.limits.start_timeout,
+                deadline=state.now + state.limits.start_timeout * (1 + starting // AT_ONCE),
             )
+            starting += 1
             state.give("start_host", host=name, slots=slots)
             if state.last_generation:
                 state.tell("host_added", name, "it was discovered")

@@ -19,6 +19,9 @@ from ringleader.launch.elastic_history import Event
 from ringleader.launch.exit_reason import signal_name
 from ringleader.plan.elastic_options import ElasticOptions
 
+AT_ONCE = 64
+"""Hosts that are probed at a time, and whose agents are started: each takes a process, files and memory. The
+others wait for their turn."""
 SETTLE_SECONDS = 0.1
 """After the end of a world: one loss brings others with it, and the next world should know of all."""
 HOSTS_CHANGED = "the hosts changed"
@@ -220,7 +223,7 @@ class RankFailure:
 
 
 IN_GENERATION = (RankStatus.ORDERED, RankStatus.ATTACHED)
-"""Of members of the generation that trains, or is about to."""
+"""Statuses of a member of the present generation."""
 
 
 @dataclass(kw_only=True)
