@@ -33,7 +33,8 @@ def log_with(path: Path, text: str) -> None:
 
 
 def test_a_job_is_followed_to_its_end(user: Workplace, tmp_path: Path) -> None:
-    program = 'echo "rank $RANK of $WORLD_SIZE: $1"; exit $((RANK * 3))'
+    # It lasts longer than the time between two looks at its state.
+    program = 'echo "rank $RANK of $WORLD_SIZE: $1"; sleep 4; exit $((RANK * 3))'
     words = ["run", "--on", "slurm", "--time", "5", "--job-name", "try", "--json-file", "end.json", "-n", "1"]
     done = user.run(*words, "--", "sh", "-c", program, "x", "a 'b' $(c)", cwd=tmp_path)
     assert done.returncode == 0, done.stderr.decode()
