@@ -2,6 +2,8 @@
 
 A value that could not be read is ``None``, or empty text where the docstring says so; why it could not be
 read is in ``HostFacts.unreadable``. Sizes are bytes, rates bits per second, times seconds.
+
+Longer than others: a host is one value, and each of its fields has a docstring.
 """
 
 from __future__ import annotations

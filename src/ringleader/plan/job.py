@@ -2,6 +2,8 @@
 
 A ``Job`` is a value. Nothing here touches the system: reading files and the environment is the command
 line's business, parsing their text is ``host_list``'s, choosing slots is ``rank_placement``'s.
+
+Longer than others: an option of a job is declared here once, with its help.
 """
 
 from __future__ import annotations
