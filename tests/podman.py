@@ -47,7 +47,9 @@ def make_podman(place: Path) -> Path:
     storage = f'[storage]\ndriver = "vfs"\ngraphroot = "{place}/g"\nrunroot = "{place}/r"\n'
     (place / "storage.conf").write_text(storage)
     limits = '[containers]\ndefault_ulimits = ["nofile=4000:4000", "nproc=9000:9000"]\n'
-    limits += '[engine]\nlock_type = "file"\n'  # hosts of a lab share the storage, but not /dev/shm
+    # Hosts of a lab share the storage, but neither /dev/shm nor /run: without a mark of this boot that they
+    # share, podman takes the containers of other hosts for those of an earlier boot, and forgets them.
+    limits += f'[engine]\nlock_type = "file"\ntmp_dir = "{place}/t"\nevents_logger = "none"\n'
     (place / "containers.conf").write_text(limits)
     copy = place / "real"
     os.link(real, copy) if os.stat(real).st_dev == os.stat(place).st_dev else shutil.copy(real, copy)

@@ -290,7 +290,7 @@ def contained(
     for index, facts in enumerate(plan.hosts):
         if not facts.is_local:
             there, shell = engines[facts.host.name], (*main, "/bin/sh", "-c")
-            words = containers.container_command(there, job, shell, name=f"{name}-{index}")
+            words = containers.container_command(there, job, shell, name=f"{name}-{index}", removes=True)
             hosts[mpi_name(facts.host.name, prepared.mpi.family)] = remote_command(words)
     order = {"socket": f"{prepared.directory}/{prepared.key}/ssh.sock", "ssh": ssh, "hosts": hosts}
     order |= {"remove": containers.remove_command(engine, name)}

@@ -10,6 +10,7 @@ Sources: podman-run(1) of 4.3.1; docker/cli ``docs/reference/commandline/run.md`
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
@@ -56,12 +57,14 @@ def container_command(
     name: str = "",
     variables: Sequence[str] = (),
     reads: bool = False,
+    removes: bool = False,
 ) -> tuple[str, ...]:
     """Return the command that runs ``words`` in a container on a host and stays until they have ended.
 
     ``job``: with an absolute working directory. ``name``: the container's. ``variables``: names of variables
     that it gets; their values are in the client's environment (see ``client_variable``), never in an argument
-    that ``ps`` shows. ``reads``: it reads our standard input.
+    that ``ps`` shows. ``reads``: it reads our standard input. ``removes``: a shell waits for the client and
+    removes the container where that one failed or was killed.
     """
     seen = mounts(job.workdir, job.container_mounts)
     targets = [target for _, target, _ in seen]
@@ -76,7 +79,10 @@ def container_command(
         words = ("--entrypoint", "", *words)
     if host.name != "apptainer":
         options += tuple(word for one in (CLIENT, *variables) for word in ("--env", one))
-    start = f'export {client_variable(host, CLIENT)}=$$; exec "$@"'
+    start, remove = 'exec "$@"', remove_command(host, name) if removes else ()
+    if remove:
+        start = f'"$@"; code=$?; test $code -lt 125 || {shlex.join(remove)} >/dev/null 2>&1; exit $code'
+    start = f"export {client_variable(host, CLIENT)}=$$; {start}"
     return ("/bin/sh", "-c", start, "sh", host.engine, *options, *words)
 
 
