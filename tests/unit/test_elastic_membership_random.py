@@ -120,5 +120,6 @@ def test_ranks_past_their_last_commit_end_the_job_with_0_whatever_hosts_do(min_n
             job.finish_step(ranks[number % len(ranks)])
         else:
             do(job, what, number, 1)
+    job.settle(commits=False, seconds=job.state.limits.stop_seconds + 1)  # ranks of a next world are ending
     assert job.finished and job.state.result.exit_code == 0, "\n".join(job.log[-60:])
     assert job.state.last_generation == 1 and not job.returning
