@@ -74,13 +74,13 @@ class BatchOptions:
         "Number of nodes, or a range. [default: as many as -n needs]", metavar="N[-M]", read=_nodes
     )
     ntasks_per_node: int | None = option(
-        "Ranks on each node. [default: one for each GPU of --gpus, else one]",
+        "Ranks on each node. [default: --gpus, else one]",
         metavar="N",
         least=1,
         wrong=LEAST,
     )
-    gpus: int | None = option("GPUs of each node.", metavar="N", least=0, wrong=LEAST)
-    job_name: str | None = option("Name of the job. [default: the script's]", metavar="NAME", read=_name)
+    gpus: int | None = option("GPUs of each node (not of the job).", metavar="N", least=0, wrong=LEAST)
+    job_name: str | None = option("Job name. [default: the script's]", metavar="NAME", read=_name)
     requeue: bool = flag(
         "Stop the job shortly before it reaches its time limit and requeue it. Also requeue after a node "
         "failure."
@@ -90,7 +90,7 @@ class BatchOptions:
         metavar="WORD",
         read=_sbatch_word,
     )
-    detach: bool = flag("Submit the job, print its number, and exit.")
+    detach: bool = flag("Submit the job, print its ID, and exit.")
 
 
 def seconds_of(text: str) -> float:
