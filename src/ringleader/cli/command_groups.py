@@ -150,7 +150,7 @@ image = LazyGroup(
         "sign": ("image.sign:sign_command", "Sign a pushed image with a local key, in cosign's format."),
         "verify": ("image.sign:verify_command", "Verify the output of `image sign` with a public key."),
     },
-    help="""Build images from short recipes, with compatible versions of framework, CUDA, MPI and RDMA libraries.
+    help="""Build images from short recipes, with compatible framework, CUDA, MPI and RDMA library versions.
 
     docs/reference/images.md lists the keys of a recipe.
     """,

@@ -124,8 +124,8 @@ ringleader = LazyGroup(
     \b
       ringleader run -H node1:4,node2:4 --require rdma python train.py
     """,
-    epilog="""Exit codes: 0 success; 1 a comparison failed or results are wrong; 2 invalid usage; 3 a host, the
-    cluster or a check failed; 124 time limit; 128+n ended by signal n; else the code of the rank that
+    epilog="""Exit codes: 0 success; 1 a comparison failed or results are wrong; 2 invalid usage; 3 a host,
+    the cluster or a check failed; 124 time limit; 128+n ended by signal n; else the code of the rank that
     failed.
 
     Documentation: docs/README.md, terms: docs/glossary.md, in https://github.com/ringleader/ringleader.

@@ -113,7 +113,8 @@ def _notes(found: Forecast) -> list[str]:
         )
     if found.fit is None and found.setup.straggler == 0:
         notes.append(
-            "Ranks are assumed equally fast: the spread of their step times (σ) isn't measured; --straggler sets it."
+            "Ranks are assumed equally fast: the spread of their step times (σ) isn't measured; "
+            "--straggler sets it."
         )
     return notes
 

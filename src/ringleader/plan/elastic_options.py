@@ -29,7 +29,8 @@ class ElasticOptions:
     SECTION: ClassVar[str] = "Elastic jobs"
     """Their heading in the help."""
     min_np: int = option(
-        "Elastic: continue while at least N ranks can train. [default: -n with --host-discovery-script, else 1]",
+        "Elastic: continue while at least N ranks can train. [default: -n with --host-discovery-script, "
+        "else 1]",
         default=1,
         old=("--min-num-proc",),
         of="cluster",

@@ -215,7 +215,7 @@ def test_lines_of_two_hosts_and_of_one() -> None:
     hosts = [host({"eth0": 66}, name=f"h{n}", counted=0, connections={"eth0": 64}) for n in (3, 4)]
     proof = judged_transport(hosts)
     assert lines(proof) == tuple(
-        f"h{n} to other hosts: TCP on eth0 100% of 64 MiB; "
+        f"h{n} to other hosts: TCP on eth0 carried 100% of 64 MiB; "
         "eth0 carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers"
         for n in (3, 4)
     )
@@ -225,12 +225,12 @@ def test_lines_of_two_hosts_and_of_one() -> None:
     ]
     alone = judged_transport([host({"lo": 66}, counted=0, connections={"lo": 64})])
     assert lines(alone) == (
-        "n1, between its ranks: TCP on lo 100% of 64 MiB; "
+        "n1, between its ranks: TCP on lo carried 100% of 64 MiB; "
         "lo carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers",
     )
     gpus = judged_transport([host({"lo": 1}, counted=0, connections={}, nccl_log=SHM, gpus=2)])
     assert lines(gpus) == (
-        "n1, between its ranks: shared memory 100% (by logs, not by counters); "
+        "n1, between its ranks: shared memory carried 100% (by logs, not by counters); "
         "NCCL's channels go via SHM/direct/direct; the job's TCP connections within the host moved 0 bytes",
     )
 

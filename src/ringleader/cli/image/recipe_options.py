@@ -57,7 +57,7 @@ class RecipeOptions:
     """What changes a recipe."""
 
     set: tuple[str, ...] = many(
-        "Override a key of the recipe (docs/reference/images.md lists them), for example torch.version=2.9.1. "
+        "Override a key of the recipe, for example torch.version=2.9.1 (keys: docs/reference/images.md). "
         "Separate list items with commas. Can be repeated.",
         metavar="BLOCK.KEY=VALUE",
     )
