@@ -32,7 +32,7 @@ def test_resnet_50_on_512_h100_waits_for_nobody_unless_somebody_says_so(
     (found,) = sizes(capsys, *words)
     assert found["waiting"] == 0
     call(*words)
-    assert "σ is not measured, so it is 0" in capsys.readouterr().out
+    assert "(σ) isn't measured; --straggler sets it" in capsys.readouterr().out
     (stated,) = sizes(capsys, *words, "--straggler", "0.02")
     assert stated["waiting"] > 0
 
