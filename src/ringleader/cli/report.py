@@ -212,8 +212,8 @@ class ReportOptions:
 @Command.of(
     "report",
     ReportOptions,
-    help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report DIR`, and the history of an "
-    "elastic job (`run --json-file FILE`). Given two runs of the same kind, compare the second with the "
+    help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report DIR`, and the history of "
+    "an elastic job (`run --json-file FILE`). Given two runs of the same kind, compare the second with the "
     "first. Given three or more, show the trend. RUN is the path of a stored run; with --serve, DIR is "
     "a directory of runs.",
 )

@@ -376,8 +376,8 @@ class Job:
     as_horovod: bool = flag("'import horovod.torch' imports ringleader.torch.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
-        "Fail (exit code 3) unless this transport provably carried the ranks' traffic: rdma, infiniband, roce, "
-        "iwarp, efa or tcp between hosts; shm or p2p within a host; gdr (GPUDirect RDMA).",
+        "Fail (exit code 3) unless this transport provably carried the ranks' traffic: rdma, infiniband, "
+        "roce, iwarp, efa or tcp between hosts; shm or p2p within a host; gdr (GPUDirect RDMA).",
         metavar="TRANSPORT[,TRANSPORT]",
         of="scale",
     )

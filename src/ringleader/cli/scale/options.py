@@ -46,8 +46,8 @@ class ScaleOptions:
     )
     repeats: int = option("Repetitions of each size.", default=3, metavar="N")
     budget: float | None = option(
-        "After --repeats, repeat sizes whose speed-up has a 95% confidence interval wider than 10%, while all "
-        "runs together take at most SECONDS.",
+        "After --repeats, repeat sizes whose speed-up has a 95% confidence interval wider than 10%, while "
+        "all runs together take at most SECONDS.",
         metavar="SECONDS",
         unit="seconds",
     )
