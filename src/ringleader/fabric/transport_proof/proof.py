@@ -118,7 +118,7 @@ def _host_lines(host: HostProof) -> Iterator[str]:
 
 
 def _text(wires: WireShares) -> str:
-    parts = []
+    parts: list[str] = []
     for wire, part in wires.shares.items():
         names = wires.devices.get(wire, ())
         on = f" on {names_words(names)}" if names else ""
