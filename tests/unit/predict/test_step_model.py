@@ -106,7 +106,7 @@ def test_the_size_that_falls_under_a_bound_is_the_first() -> None:
     ("profile", "ranks", "change", "words"),
     [
         (VGG, 64, {}, ("exposed gradient communication", "Biggest gain: 25gbe-tcp")),
-        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "gradient accumulation")),
+        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "accumulation steps")),
         (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("no loss reaches", "No change that was tried")),
     ],
 )
