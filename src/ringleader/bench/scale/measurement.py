@@ -24,7 +24,7 @@ from ringleader.scaling import COUPLED, IN_STEP, UNCOUPLED, Context, Point, Run,
 
 LAST_RESORT = "wall clock"
 """Source of rates that include all that a run does; none of another source compares with them."""
-_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|OOM", re.IGNORECASE)
+_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|\bOOM\b", re.IGNORECASE)
 """In what a rank printed."""
 MOST_REPEATS = 1000
 """More than this is taken for a mistake."""
