@@ -32,10 +32,7 @@ def connectx_pod(tree: Tree) -> None:
     )
     tree.all("sys/fs/cgroup", {"cpu.max": "800000 100000", "memory.max": 64 << 30, "pids.max": 4096})
     tree.file("sys/fs/cgroup/rdma.max", "mlx5_4 hca_handle=max hca_object=max")
-    tree.environ |= {
-        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
-        "PCIDEVICE_NVIDIA_COM_RDMA_VF": "0000:3b:00.4",
-    }
+    tree.environ |= {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "PCIDEVICE_NVIDIA_COM_RDMA_VF": "0000:3b:00.4"}
     above = ("pci0000:3a", "0000:3a:00.0")
     tree.bridge(*above, node=0)
     for index in range(6):
@@ -217,11 +214,7 @@ def erdma(tree: Tree) -> None:
 def cloud_vm(tree: Tree) -> None:
     """A virtual machine with one H100 and a NIC on a flat virtual PCI bus: nothing of the real one shows."""
     tree.system(
-        memory=128,
-        cpus="0-25",
-        modules=("virtio_net", "nvidia", "nvidia_uvm"),
-        hypervisor=True,
-        shm="64m",
+        memory=128, cpus="0-25", modules=("virtio_net", "nvidia", "nvidia_uvm"), hypervisor=True, shm="64m"
     )
     tree.process(capabilities=CAPABILITIES_OF_A_CONTAINER, memlock="65536", nofile=1024, seccomp=2)
     tree.all("sys/class/dmi/id", {"sys_vendor": "QEMU", "product_name": "Standard PC (Q35 + ICH9, 2009)"})

@@ -21,11 +21,7 @@ BROKEN_PORTS = (
 
 def _adapters(tree: Tree, count: int) -> list[str]:
     """Add a host with ConnectX-7 adapters below one root port each; return their PCI places."""
-    tree.system(
-        memory=512,
-        cpus="0-63",
-        modules=MODULES,
-    )
+    tree.system(memory=512, cpus="0-63", modules=MODULES)
     tree.process()
     tree.file("dev/infiniband/rdma_cm", "")
     tree.file("sys/module/ib_core/parameters/netns_mode", "Y")

@@ -53,11 +53,7 @@ class Tree(DeviceTree):
             distances = " ".join("10" if other == node else "21" for other in nodes)
             self.all(
                 place,
-                {
-                    "cpulist": listing,
-                    "meminfo": f"Node {node} MemTotal:  {share} kB",
-                    "distance": distances,
-                },
+                {"cpulist": listing, "meminfo": f"Node {node} MemTotal:  {share} kB", "distance": distances},
             )
         self._cpus = cpus
         self.file("proc/uptime", "3456789.01 98765432.10")

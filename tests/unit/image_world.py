@@ -75,6 +75,4 @@ def shellcheck(*files: Path) -> str:
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False).stdout
 
 
-NOT_COUNTED = {
-    "SC2016": "a $ that is written to a file is for those who read that file",
-}
+NOT_COUNTED = {"SC2016": "a $ that is written to a file is for those who read that file"}

@@ -48,11 +48,7 @@ GOOD = Facts(
     account=Account(uid=1000, name="trainer", home="/home/trainer"),
     apt_hosts=("deb.debian.org",),
     two_ranks=TwoRankTest(
-        sshd="/usr/sbin/sshd",
-        version="OpenSSH_9.2p1",
-        config="/etc/ssh/sshd_config",
-        over="ssh",
-        ranks=RANKS,
+        sshd="/usr/sbin/sshd", version="OpenSSH_9.2p1", config="/etc/ssh/sshd_config", over="ssh", ranks=RANKS
     ),
 )
 

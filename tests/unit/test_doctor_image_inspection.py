@@ -191,10 +191,7 @@ def test_python_s_packages_each_once() -> None:
             self.version = version
 
     every = [Found("Mpi4Py", "1"), Found("mpi4py", "2"), Found(None, ""), Found("a", "3")]
-    assert [(one.name, one.version) for one in sbom.python(every)] == [
-        ("Mpi4Py", "1"),
-        ("a", "3"),
-    ]
+    assert [(one.name, one.version) for one in sbom.python(every)] == [("Mpi4Py", "1"), ("a", "3")]
 
 
 def test_purls() -> None:

@@ -96,11 +96,7 @@ def run(tmp_path: Path):
 )  # fmt: skip
 @pytest.mark.process
 def test_apt_asks_the_mirror_and_its_sources_are_as_before(
-    run,
-    family: str,
-    name: str,
-    sources: str,
-    seen: list[str],
+    run, family: str, name: str, sources: str, seen: list[str]
 ) -> None:
     step = step_with(Mirrors(apt="http://m.example/x/"), "apt-get update", family=family)
     asked, left = run(step, sources, name=name)

@@ -143,14 +143,7 @@ def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> No
     )
     assert (code, out) == (0, "")
     (wheel,) = (name for name in files(Path("out")) if name.endswith(".whl"))
-    assert files(Path("out")) == {
-        "Dockerfile",
-        "image.def",
-        ".dockerignore",
-        "src/train.py",
-        "data/a",
-        wheel,
-    }
+    assert files(Path("out")) == {"Dockerfile", "image.def", ".dockerignore", "src/train.py", "data/a", wheel}
     assert wheel in err
     assert f"COPY {wheel} " in Path("out/Dockerfile").read_text()
     assert Path("out/src/train.py").read_text() == "print('hello')\n"

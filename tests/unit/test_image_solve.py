@@ -12,16 +12,7 @@ from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
 from ringleader.images import recipe_parser
 from ringleader.images.check import BAD, check, selection_of
-from ringleader.images.solve import (
-    CHECKS,
-    NETWORKS,
-    Constraints,
-    brief,
-    parse,
-    parts,
-    recipe_text,
-    solve,
-)
+from ringleader.images.solve import CHECKS, NETWORKS, Constraints, brief, parse, parts, recipe_text, solve
 from ringleader.images.tables import load
 
 TABLES = load()

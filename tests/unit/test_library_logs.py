@@ -152,11 +152,7 @@ def test_nothing_wanted_nothing_told() -> None:
     ],
 )
 def test_which_libraries_are_asked(
-    hosts: int,
-    gpus: tuple[str, ...],
-    rdma: tuple[RdmaPort, ...],
-    family: Family,
-    libraries: list[str],
+    hosts: int, gpus: tuple[str, ...], rdma: tuple[RdmaPort, ...], family: Family, libraries: list[str]
 ) -> None:
     facts = [
         HostFacts(

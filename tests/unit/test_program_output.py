@@ -59,8 +59,7 @@ BOX = """\
 """
 OSU = "# OSU MPI Bandwidth Test v7.5\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n8   12.50\n"
 FOR_A_TIME = READ.replace("RDMA_Read", "RDMA_Write").replace(
-    " 65536 ",
-    "Conflicting CPU frequency values detected. CPU Frequency is not max.\n 65536 ",
+    " 65536 ", "Conflicting CPU frequency values detected. CPU Frequency is not max.\n 65536 "
 )
 CPU_UTIL = READ.replace("[Mpps]", "[Mpps]\t    CPU_Util[%]").replace("0.152588", "0.152588\t 1.95")
 LATENCY_FOR_A_TIME = perftest(

@@ -106,10 +106,7 @@ def test_the_template_is_kept_where_it_says_the_same_thing() -> None:
     )
     pod = worker_of(job)
     first, spec = first_of(pod), pod["spec"]
-    assert first["resources"] == {
-        "limits": {"nvidia.com/rdma-vf": 4},
-        "requests": {"nvidia.com/rdma-vf": 4},
-    }
+    assert first["resources"] == {"limits": {"nvidia.com/rdma-vf": 4}, "requests": {"nvidia.com/rdma-vf": 4}}
     assert first["securityContext"] == {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK", "SYS_NICE"]}}
     assert [one["name"] for one in spec["volumes"]] == ["mine", "ssh-auth"]
     assert [one["value"] for one in first["env"] if one["name"] == "NCCL_SOCKET_IFNAME"] == ["bond0"]

@@ -26,12 +26,7 @@ PORT = RdmaPort(
 def plan(**ports: tuple[RdmaPort, ...]) -> Plan:
     facts = [
         HostFacts(
-            host=Host(name=name, slots=1),
-            hostname=name,
-            identity=name,
-            is_local=False,
-            cpus=(0,),
-            rdma=found,
+            host=Host(name=name, slots=1), hostname=name, identity=name, is_local=False, cpus=(0,), rdma=found
         )
         for name, found in ports.items()
     ]

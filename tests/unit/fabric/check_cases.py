@@ -386,10 +386,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "lib.nvml": ("warn", lambda: library("libnvidia-ml.so.1")),
     "lib.nccl-duplicates": ("warn", lambda: nccl("2.27.3", "2.18.5")),
     "lib.nccl-version": ("fail", lambda: replace(nccl("2.18.5", base=pod()), gpus=hgx().gpus)),
-    "lib.cuda-driver": (
-        "fail",
-        lambda: replace(hgx(), nvidia=replace(hgx().nvidia, version="470.256.02")),
-    ),
+    "lib.cuda-driver": ("fail", lambda: replace(hgx(), nvidia=replace(hgx().nvidia, version="470.256.02"))),
     "mpi.ucx": (
         "warn",
         lambda: software(mpis=(replace(SOFTWARE.mpis[0], built_with={"ucx": False, "ofi": False}),)),
@@ -444,10 +441,7 @@ FAILING: Mapping[str, tuple[str, Case]] = {
     "host.overcommit": ("warn", lambda: sysctl("vm.overcommit_memory", "2")),
     "host.maps": ("warn", lambda: sysctl("vm.max_map_count", "4096")),
     "host.numa-balancing": ("warn", lambda: sysctl("kernel.numa_balancing", "1")),
-    "host.numa-memory": (
-        "warn",
-        lambda: replace(hgx(), numa_nodes=_first(hgx().numa_nodes, memory=GIB)),
-    ),
+    "host.numa-memory": ("warn", lambda: replace(hgx(), numa_nodes=_first(hgx().numa_nodes, memory=GIB))),
     "host.ptrace": (
         "warn",
         lambda: replace(sysctl("kernel.yama.ptrace_scope", "2"), process=process().process),

@@ -73,10 +73,7 @@ ODD: Mapping[str, tuple[str, Callable[[HostFacts], HostFacts]]] = {
     "hosts.pkey": ("fail", ports(pkeys=(0x8001,))),
     "hosts.guid": ("warn", lambda host: replace(host, rdma_devices=own(hgx(), 1).rdma_devices)),
     "hosts.mtu": ("warn", interfaces(mtu=9000)),
-    "hosts.address": (
-        "warn",
-        lambda host: replace(host, net_devices=own(hgx(), 1).net_devices),
-    ),
+    "hosts.address": ("warn", lambda host: replace(host, net_devices=own(hgx(), 1).net_devices)),
     "hosts.gpus": ("warn", lambda host: replace(host, gpus=host.gpus[:7])),
     "hosts.gpu-model": (
         "warn",
@@ -93,10 +90,7 @@ ODD: Mapping[str, tuple[str, Callable[[HostFacts], HostFacts]]] = {
     "hosts.kernel": ("warn", changed(kernel="5.15.0-100-generic")),
     "hosts.system": ("warn", changed(system="Ubuntu 22.04.5 LTS")),
     "hosts.container": ("warn", changed(container="docker")),
-    "hosts.driver": (
-        "warn",
-        lambda host: replace(host, nvidia=replace(host.nvidia, version="535.129.03")),
-    ),
+    "hosts.driver": ("warn", lambda host: replace(host, nvidia=replace(host.nvidia, version="535.129.03"))),
     "hosts.nccl": ("fail", software(nccl=(replace(SOFTWARE.nccl[0], version="2.21.5"),))),
     "hosts.mpi": ("fail", software(mpis=(MpiFacts(family="MPICH", version="4.2.1", mpirun="mpirun"),))),
     "hosts.ucx": ("warn", changed(libraries=(Library(name="libucp.so.0"),))),

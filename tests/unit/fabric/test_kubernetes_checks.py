@@ -18,11 +18,7 @@ def node(name, **changes):
 
 GOOD = ClusterFacts(namespace="team", nodes=(node("n1"), node("n2"), node("n3")), selector="pool=gpu")
 NEEDS = NicNeeds(
-    profile="aks-ib",
-    resource="rdma/ib",
-    count=8,
-    forbidden_below_privileged=("IPC_LOCK",),
-    is_mellanox=True,
+    profile="aks-ib", resource="rdma/ib", count=8, forbidden_below_privileged=("IPC_LOCK",), is_mellanox=True
 )
 
 
@@ -62,15 +58,7 @@ def test_nodes_with_all_that_is_needed_pass():
             "warn",
             "a 1, b 1",
         ),
-        (
-            replace(
-                GOOD,
-                nodes=(*GOOD.nodes[:2], node("n3", kubelet="v1")),
-            ),
-            "kubelet",
-            "pass",
-            "v1",
-        ),
+        (replace(GOOD, nodes=(*GOOD.nodes[:2], node("n3", kubelet="v1"))), "kubelet", "pass", "v1"),
         (
             replace(GOOD, nodes=tuple(node(f"n{n}", kernel=f"6.{n // 3}") for n in (1, 2, 3))),
             "kernel",

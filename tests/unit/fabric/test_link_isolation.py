@@ -126,10 +126,7 @@ def test_a_host_alone_behind_its_switch_is_that_host():
     assert named(matrix(5, slow=lambda s, d: "h5" in (s, d))) == {("h5", "into"), ("h5", "out of")}
 
 
-@given(
-    hosts=st.integers(2, 12),
-    data=st.data(),
-)
+@given(hosts=st.integers(2, 12), data=st.data())
 def test_of_equal_links_with_noise_nobody_is_named(hosts, data):
     pairs = list(matrix(hosts))
     factors = data.draw(st.lists(st.floats(0.85, 1.15), min_size=len(pairs), max_size=len(pairs)))

@@ -8,14 +8,7 @@ from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric.facts import Limit
-from ringleader.fabric.readers import (
-    gpus,
-    kernel,
-    net_devices,
-    pci_devices,
-    process_limits,
-    rdma_devices,
-)
+from ringleader.fabric.readers import gpus, kernel, net_devices, pci_devices, process_limits, rdma_devices
 from ringleader.fabric.readers.sysfs_files import Files
 
 

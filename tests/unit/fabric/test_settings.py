@@ -121,22 +121,14 @@ def gpu_host(*devices, **values):
         (gpu_host(nccl="2.26.5", container="docker"), "NCCL_CUMEM_HOST_ENABLE", None),
         (gpu_host(nccl="2.23.4", container="docker"), "NCCL_CUMEM_HOST_ENABLE", None),
         (gpu_host(nccl="2.25.1"), "NCCL_CUMEM_HOST_ENABLE", None),
-        (
-            gpu_host(nccl="2.25.1", container="docker", capabilities=1 << 23),
-            "NCCL_CUMEM_HOST_ENABLE",
-            None,
-        ),
+        (gpu_host(nccl="2.25.1", container="docker", capabilities=1 << 23), "NCCL_CUMEM_HOST_ENABLE", None),
         # Interfaces: NCCL skips docker0 itself.
         (gpu_host(net_devices=WIRED), "NCCL_SOCKET_IFNAME", None),
         (gpu_host(net_devices=(*WIRED, DOCKER)), "NCCL_SOCKET_IFNAME", None),
         (gpu_host(net_devices=(*WIRED, DOCKER, BRIDGE)), "NCCL_SOCKET_IFNAME", "^docker,lo,br-0a1b"),
         (gpu_host(net_devices=(*WIRED, BMC)), "NCCL_SOCKET_IFNAME", "^docker,lo,enx0"),
         (gpu_host(net_devices=(BMC,)), "NCCL_SOCKET_IFNAME", None),
-        (
-            gpu_host(net_devices=(*WIRED, BRIDGE, interface("ib0", "10.1.0.1"))),
-            "NCCL_SOCKET_IFNAME",
-            None,
-        ),
+        (gpu_host(net_devices=(*WIRED, BRIDGE, interface("ib0", "10.1.0.1"))), "NCCL_SOCKET_IFNAME", None),
         (
             gpu_host(ROCE, net_devices=(*WIRED, interface("net1", "10.2.0.1")), container="kubernetes"),
             "NCCL_SOCKET_IFNAME",

@@ -152,12 +152,7 @@ GDR_LINE = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
         ),
         ("shm", IB, {"mpi": between(256), "shared": 100}, []),
         ("shm", {"lo": 100}, {"mpi": local(100)}, ["TCP 100% instead of shm"]),
-        (
-            "rdma,shm",
-            {"lo": 100, "eth0": 9},
-            {"counted": 0},
-            ["to other hosts is not shown", "within"],
-        ),
+        ("rdma,shm", {"lo": 100, "eth0": 9}, {"counted": 0}, ["to other hosts is not shown", "within"]),
     ],
 )
 def test_verdict_at_the_end(

@@ -48,15 +48,7 @@ def test_connections(line: str, place: str, transports: list[str]) -> None:
     assert [f"{one.name}/{one.device}" for one in found.transports] == transports
 
 
-FRAGMENTS = st.sampled_from(
-    [
-        b"ep_cfg[",
-        b"inter-node cfg#1 tag(",
-        b"rc_mlx5/mlx5_0:1",
-        b"\n",
-        b"UCX  WARN ",
-    ]
-)
+FRAGMENTS = st.sampled_from([b"ep_cfg[", b"inter-node cfg#1 tag(", b"rc_mlx5/mlx5_0:1", b"\n", b"UCX  WARN "])
 
 
 @given(st.lists(FRAGMENTS | st.binary(max_size=40), max_size=30))

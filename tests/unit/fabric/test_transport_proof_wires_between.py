@@ -181,11 +181,7 @@ def test_nvlink_between_hosts_is_not_counted_by_anything() -> None:
 
 @pytest.mark.parametrize(
     ("mib", "tcp", "logs", "wire"),
-    [
-        (2, 2, {}, Wire.INFINIBAND),
-        (2, 2, {"ucx_log": UCX_TCP}, Wire.TCP),
-        (20, 20, {}, Wire.UNKNOWN),
-    ],
+    [(2, 2, {}, Wire.INFINIBAND), (2, 2, {"ucx_log": UCX_TCP}, Wire.TCP), (20, 20, {}, Wire.UNKNOWN)],
 )
 def test_a_jobs_own_tcp_is_not_taken_for_its_bytes(
     mib: float, tcp: float, logs: dict[str, Any], wire: Wire

@@ -32,11 +32,7 @@ def between(mib: float, most: float | None = None) -> LibraryTraffic:
     """Return this many MiB to and from other hosts, half in each direction."""
     half, most_half = int(mib * MIB / 2), int((mib if most is None else most) * MIB / 2)
     return LibraryTraffic(
-        handed=half,
-        sent_least=half,
-        received_least=half,
-        sent_most=most_half,
-        received_most=most_half,
+        handed=half, sent_least=half, received_least=half, sent_most=most_half, received_most=most_half
     )
 
 
