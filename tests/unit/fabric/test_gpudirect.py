@@ -6,7 +6,7 @@ import pytest
 from tests.unit.fabric.machines import changed, gpu_machine
 
 from ringleader.fabric.facts import NvidiaDriver
-from ringleader.fabric.topology.gpudirect import Direct, memory_registration, p2p_verdicts, rdma_verdicts
+from ringleader.fabric.topology.gpudirect import Direct, p2p_verdicts, rdma_verdicts
 
 
 def verdict(facts, gpu: str = "GPU0", nic: str = "mlx5_0"):
@@ -46,6 +46,7 @@ def test_near_and_far():
         ),
         (changed(GOOD, modules=(), nvidia=NvidiaDriver()), Direct.UNKNOWN, "unknown"),
         (changed(GOOD, modules=("nv_peer_mem",)), Direct.YES, "nv_peer_mem"),
+        (changed(GOOD, modules=("nvidia-peermem",)), Direct.YES, ""),
         (with_acs(GOOD), Direct.SLOW, "ACS"),
         (changed(with_acs(GOOD), hypervisor="kvm"), Direct.YES, "nvidia_peermem"),
         (changed(GOOD, iommus=("dmar0",)), Direct.SLOW, "iommu=pt"),
@@ -59,10 +60,6 @@ def test_near_and_far():
 def test_conditions_of_rdma(facts, expected, reason):
     found = verdict(facts)
     assert found.verdict is expected and reason in found.reason, found
-
-
-def test_registration_alone():
-    assert memory_registration(changed(GOOD, modules=("nvidia-peermem",)))[0] is Direct.YES
 
 
 def test_p2p():

@@ -114,26 +114,19 @@ class TestLibraries:
 
 
 class TestNccl:
-    def test_the_wheel_then_the_system(self, tree, tmp_path):
+    def test_what_is_preloaded_then_the_wheel_then_the_system(self, tree, tmp_path):
         tree.file(f"{SITE}/nvidia/nccl/lib/libnccl.so.2", b"\x7fELF")
         tree.file(f"{SITE}/nvidia_nccl_cu12-2.21.5.dist-info/METADATA", "")
         tree.library("libnccl.so.2", "18.3")
         tree.library("libnccl.so.2", "26.2", place="usr/local/cuda/lib64")
-        found = read(tree, tmp_path, software.nccl_libraries)
-        assert [(one.version, one.source) for one in found] == [
-            ("2.21.5", "wheel"),
-            ("2.18.3", "system"),
-            ("2.26.2", "system"),
-        ]
-
-    def test_what_is_preloaded_comes_first(self, tree, tmp_path):
-        tree.library("libnccl.so.2", "18.3")
         tree.file("opt/mine/libnccl.so.2.30.7", b"\x7fELF")
         environ = {"LD_PRELOAD": "libfoo.so /opt/mine/libnccl.so.2.30.7"}
         found = read(tree, tmp_path, software.nccl_libraries, environ)
         assert [(one.version, one.source) for one in found] == [
             ("2.30.7", "LD_PRELOAD"),
+            ("2.21.5", "wheel"),
             ("2.18.3", "system"),
+            ("2.26.2", "system"),
         ]
 
 
@@ -156,6 +149,18 @@ class TestMpi:
         assert (second.family, second.version) == ("MPICH", "4.0.2")
         assert second.library == f"/{LIB}/libmpich.so.12"
         assert second.built_with == {"ucx": True, "ofi": False, "cuda": False}
+        assert mpi_installations.read(Files(tmp_path / "nothing"), {"PATH": "/usr/bin"}) == ()
+
+    def test_intel_by_the_text_of_its_launcher(self, tree, tmp_path):
+        root = "opt/intel/oneapi/mpi/2021.13"
+        tree.file(f"{root}/lib/libmpi.so.12", b"\x7fELF")
+        programs = (f"{root}/bin/mpirun", f"{root}/bin/mpiexec.hydra")
+        read(tree, tmp_path, lambda *_: None, programs=programs)
+        text = b"\x7fELF Intel(R) MPI Library, Version %s\x002021.13.1\x00"
+        (tmp_path / programs[1]).write_bytes(text)
+        (found,) = mpi_installations.read(Files(tmp_path), {"PATH": "", "I_MPI_ROOT": f"/{root}"})
+        assert (found.family, found.version) == ("Intel MPI", "2021.13.1")
+        assert found.mpirun == f"/{root}/bin/mpirun" and found.built_with["ofi"] is True
 
     def test_open_mpi_of_a_vendor_with_its_components_inside(self, tree, tmp_path):
         tree.file(
@@ -167,26 +172,6 @@ class TestMpi:
         )
         assert (one.version, one.mpirun) == ("5.0.7rc1", "/opt/hpcx/ompi/bin/mpirun")
         assert one.built_with == {"ucx": True, "ofi": False, "cuda": True}
-
-    def test_intel_by_the_text_of_its_launcher(self, tree, tmp_path):
-        root = "opt/intel/oneapi/mpi/2021.13"
-        tree.file(f"{root}/lib/libmpi.so.12", b"\x7fELF")
-        programs = (f"{root}/bin/mpirun", f"{root}/bin/mpiexec.hydra")
-        tree.program(*programs)
-        tree.file(programs[1], b"\x7fELF Intel(R) MPI Library, Version %s\x002021.13.1\x00")
-        tree.write(tmp_path)
-        for one in programs:
-            os.chmod(tmp_path / one, 0o755)
-        (found,) = mpi_installations.read(Files(tmp_path), {"PATH": "", "I_MPI_ROOT": f"/{root}"})
-        assert (found.family, found.version, found.mpirun) == (
-            "Intel MPI",
-            "2021.13.1",
-            f"/{root}/bin/mpirun",
-        )
-        assert found.built_with["ofi"] is True
-
-    def test_none(self, tree, tmp_path):
-        assert read(tree, tmp_path, mpi_installations.read, {"PATH": "/usr/bin"}, ("usr/bin/mpirun",)) == ()
 
 
 class TestPackages:

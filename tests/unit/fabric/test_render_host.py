@@ -31,18 +31,6 @@ def test_the_formats(call, written, golden, word, ending):
     golden(f"render-env.{ending}", out)
 
 
-def test_as_json(call, written):
-    code, out, _ = call("render", "env", "--facts-from", written(GPU_HOST), "--format", "json")
-    values = json.loads(out)
-    assert code == 0 and values["host"] == "node1"
-    assert [one["variable"] for one in values["settings"]] == [
-        "NCCL_IB_HCA",
-        "NCCL_IB_GID_INDEX",
-        "NCCL_IB_TIMEOUT",
-    ]
-    assert [one["variable"] for one in values["left_to_the_user"]] == ["NCCL_IB_TC"]
-
-
 def test_a_local_rank(call, written):
     path = written(gpu_machine())
     assert call("render", "env", "--facts-from", path, "--local-rank", "7")[0] == 0
@@ -66,12 +54,6 @@ def test_a_file_without_facts(call, tmp_path, text):
     assert code == 2 and "holds 2 hosts, and one is wanted" in err
     code, _, err = call("render", "env", "--facts-from", str(tmp_path / "none.json"))
     assert code == 2 and "cannot be read" in err
-
-
-def test_unknown_words(call, tmp_path):
-    assert call("render", "env", "--format", "csh")[0] == 2
-    assert call("render", "topology", "--format", "png")[0] == 2
-    assert call("render", "topology", "-o", str(tmp_path / "none" / "x.svg"))[0] == 2
 
 
 def test_topology(call, written, golden, tmp_path):

@@ -16,7 +16,7 @@ from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import RefusedError
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.checks import HOST_CHECKS
-from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts, differences
+from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.checks.profile import judge_profile, profile_of
 from ringleader.fabric.facts import TOO_LATE, HostFacts, Unreadable
 from ringleader.fabric.readers import host as reader
@@ -49,12 +49,6 @@ def slowed(area: str, monkeypatch: pytest.MonkeyPatch) -> HostFacts:
 def whole_results(host: Any) -> dict[str, Any]:
     """Return what checks say of a host that was read in time."""
     return {one.id: one.results(host()) for one in CHECKS}
-
-
-@functools.cache
-def usual_differences() -> dict[str, Any]:
-    """Return what comparisons say of two hosts that are alike."""
-    return {one.id: differences(one, {"a": hgx(), "b": hgx()}) for one in COMPARISONS}
 
 
 @pytest.fixture(params=sorted(FIELDS_OF_AREA))
@@ -100,13 +94,6 @@ def test_a_host_that_was_slow_is_named_and_never_the_odd_one(area: str) -> None:
     skips = [one for one in found if one.verdict is Verdict.SKIP]
     assert all(one.hosts == ("b",) and one.seen == f"{area}: not read in time" for one in skips)
     assert skips or area in ("PCI devices", "the kernel's log")  # which no comparison uses
-
-
-def test_two_hosts_of_which_one_was_slow_differ_in_nothing(area: str) -> None:
-    hosts = {"a": hgx(), "b": late(hgx(), area)}
-    for one in COMPARISONS:
-        found, usual = differences(one, hosts), usual_differences()[one.id]
-        assert found == usual or [result.verdict for result in found] == [Verdict.SKIP], one.id
 
 
 def test_a_profile_is_neither_judged_nor_written_by_what_was_not_read(area: str, tmp_path: Path) -> None:
