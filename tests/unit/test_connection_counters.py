@@ -58,7 +58,7 @@ def kernel_lists_connections() -> None:
 def test_a_connection_that_lives_and_one_that_has_ended() -> None:
     connections = of_this_process()
     assert connections.fd >= 0
-    first, second = ends(HOME), ends("::1")
+    first, second = ends(HOME, listener="::"), ends("::1")
     connections.look()
     say(*first, 70_000)
     for one in first:
@@ -84,15 +84,6 @@ def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
     near.close()
     far.close()
     assert all(60_000 <= way < 90_000 for way in moved(connections)[HOME, HOME])
-
-
-def test_an_ipv4_address_in_a_socket_of_ipv6() -> None:
-    connections = of_this_process()
-    near, far = ends(HOME, listener="::")
-    say(near, far, 80_000)
-    assert min(moved(connections)[HOME, HOME]) >= 80_000
-    near.close()
-    far.close()
 
 
 def test_connections_of_the_launcher_do_not_count() -> None:
@@ -219,14 +210,6 @@ sys.stdin.read()
 """
 
 
-def test_an_end_of_what_was_never_connected_does_not_count() -> None:
-    connections = of_this_process()
-    data = bytearray(message())
-    data[22:24] = bytes(2)
-    assert connections._relevant(bytes(data)) is None
-    assert moved(connections).get(("10.0.0.1", "10.0.0.2")) is None
-
-
 @pytest.mark.parametrize("limit", ["MOST_PAIRS", "MOST_SENT"])
 def test_pairs_that_are_left_out_are_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     monkeypatch.setattr(connection_counters, limit, 0)
@@ -273,24 +256,6 @@ def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.Mon
         -1,
         {"pairs": [], "unowned": [], "missing": "Protocol not supported"},
     )
-
-
-def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
-    class Full:
-        def recv(self, size: int) -> bytes:
-            connections._ends = ends_of_others
-            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-
-    connections = of_this_process()
-    ends_of_others = connections._ends
-    connections._ends = Full()  # type: ignore[assignment]
-    connections.collect()
-    near, far = ends(HOME)
-    say(near, far, 50_000)
-    found = connections.end()
-    assert found["missing"] == os.strerror(errno.ENOBUFS) and found["pairs"], "the rest is counted"
-    near.close()
-    far.close()
 
 
 def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,17 +307,14 @@ def test_a_message() -> None:
     assert _connection(message(kind=2)) is None
 
 
-@pytest.mark.parametrize("size", [0, 3, 15, 16, 40, 87, 88, 91, 100, 150, 230])
-def test_a_message_that_is_cut(size: int) -> None:
+def test_messages_that_are_cut_or_make_no_sense() -> None:
     data = message()
-    assert list(_messages(data + data[:size]))[:1] == [data]
-    assert _connection(data[:size]) is None
-
-
-def test_lengths_that_make_no_sense_end_the_reading() -> None:
+    for size in (0, 3, 15, 16, 40, 87, 88, 91, 100, 150, 230):
+        assert list(_messages(data + data[:size]))[:1] == [data]
+        assert _connection(data[:size]) is None
     for length in (0, 7, 1 << 31):
         assert list(_messages(struct.pack("=I", length) + bytes(60))) == []
-    broken = bytearray(message())
+    broken = bytearray(data)
     struct.pack_into("=H", broken, 88, 0)  # an attribute of no length
     found = _connection(bytes(broken))
     assert found is None or found.moved == (5, 7)

@@ -102,17 +102,3 @@ def test_all_hosts_or_some_are_named():
     assert "port.rate  0 of 400 on h1, and similar on 5 more [all 6 hosts]" in text
     assert len([one for one in found if one.id == "shm"]) == 1
     assert listed(["h1", "h2"]) == "h1, h2"
-
-
-def test_as_json():
-    rows = documents_of(merged({"h1": ONE_HOST[:1], "h2": ONE_HOST[1:2]}), GROUPS)
-    assert rows[0] == {
-        "id": "memlock",
-        "verdict": "warn",
-        "group": "Limits",
-        "subject": "",
-        "seen": "8 MiB may be locked",
-        "expected": "unlimited",
-        "remedy": "ulimit -l unlimited",
-        "hosts": ["h1"],
-    }

@@ -72,16 +72,10 @@ def test_a_client_measures_with_a_server_that_listens_or_there_is_a_reason(
     program, mode, deadline, printed, error
 ):
     program.write_text(mode)
+    argv = ("ringleader_no_such_program",)
+    assert "cannot be started" in run_to_end(argv, environ=dict(os.environ), deadline=1.0)[1]
     found, why = both(deadline)
     assert printed in found and error in why and bool(error) == bool(why)
-
-
-@pytest.mark.process
-def test_a_program_that_is_not_there_is_an_error():
-    argv = ("ringleader_no_such_program",)
-    with serve(lambda port: argv, environ=dict(os.environ)) as server:
-        assert server.port == 0 and "cannot be started" in server.error
-    assert "cannot be started" in run_to_end(argv, environ=dict(os.environ), deadline=1.0)[1]
 
 
 def rdma_host(root: Path, *names: str, state="4: ACTIVE", link_layer="Ethernet"):
