@@ -3,6 +3,7 @@
 import os
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 from tests.fabric_hosts.file_tree import UNREADABLE, FileTree
 
@@ -50,7 +51,7 @@ class DeviceTree(FileTree):
         *path: str,
         vendor: int,
         device: int,
-        code: int,
+        code: int = 0x020000,
         driver: str = "",
         node: int = -1,
         speed: str = "",
@@ -66,26 +67,12 @@ class DeviceTree(FileTree):
         """Add a device: ``pci("pci0000:15", "0000:15:01.0", …)``, from the root complex to itself."""
         place = "sys/devices/" + "/".join(path)
         self.link(f"sys/bus/pci/devices/{path[-1]}", place)
-        self.all(
-            place,
-            {
-                "vendor": f"0x{vendor:04x}",
-                "device": f"0x{device:04x}",
-                "class": f"0x{code:06x}",
-                "numa_node": node,
-                "resource": _resource(bars),
-            },
-        )
+        self.all(place, {"vendor": f"0x{vendor:04x}", "device": f"0x{device:04x}", "class": f"0x{code:06x}"})
+        self.all(place, {"numa_node": node, "resource": _resource(bars)})
         if speed:
-            self.all(
-                place,
-                {
-                    "current_link_speed": f"{speed} GT/s PCIe",
-                    "max_link_speed": f"{speed_max or speed} GT/s PCIe",
-                    "current_link_width": width,
-                    "max_link_width": width_max or width,
-                },
-            )
+            best = f"{speed_max or speed} GT/s PCIe"
+            self.all(place, {"current_link_speed": f"{speed} GT/s PCIe", "max_link_speed": best})
+            self.all(place, {"current_link_width": width, "max_link_width": width_max or width})
         if config:
             self.file(f"{place}/config", config)
         if driver:
@@ -103,17 +90,9 @@ class DeviceTree(FileTree):
 
     def bridge(self, *path: str, node: int = -1, acs: bool | None = None, device: int = 0x1030) -> str:
         """Add a bridge; ``acs``: whether its access control redirects, ``None``: it is not to be read."""
-        return self.pci(
-            *path,
-            vendor=0x1000,
-            device=device,
-            code=0x060400,
-            driver="pcieport",
-            node=node,
-            speed="32.0",
-            width=16,
-            config=b"\0" * 64 if acs is None else config_space(acs_redirects=acs),
-        )
+        config = b"\0" * 64 if acs is None else config_space(acs_redirects=acs)
+        fields: dict[str, Any] = {"code": 0x060400, "driver": "pcieport", "node": node, "config": config}
+        return self.pci(*path, vendor=0x1000, device=device, speed="32.0", width=16, **fields)
 
     # --- network interfaces -------------------------------------------------------------------------------
 
@@ -170,13 +149,8 @@ class DeviceTree(FileTree):
         """Add an RDMA device of ``device`` (what ``pci`` returned; empty: a soft one); return its place."""
         place = f"{device or 'sys/devices/virtual'}/infiniband/{name}"
         self.link(f"sys/class/infiniband/{name}", place)
-        known = {
-            "node_type": node_type,
-            "hca_type": hca_type,
-            "board_id": board,
-            "fw_ver": firmware,
-            "node_guid": guid,
-        }
+        known = {"node_type": node_type, "hca_type": hca_type, "board_id": board, "fw_ver": firmware}
+        known["node_guid"] = guid
         self.all(place, {one: content for one, content in known.items() if content})
         if device:
             self.link(f"{place}/device", device)
@@ -209,18 +183,8 @@ class DeviceTree(FileTree):
     ) -> None:
         """Add a port; ``gids``: address, type and interface of each entry, ``table``: entries in all."""
         place = f"{device}/ports/{number}"
-        self.all(
-            place,
-            {
-                "state": state,
-                "phys_state": physical,
-                "rate": rate,
-                "link_layer": link_layer,
-                "lid": f"0x{lid:x}",
-                "sm_lid": f"0x{sm_lid:x}",
-                "sm_sl": 0,
-            },
-        )
+        self.all(place, {"state": state, "phys_state": physical, "rate": rate, "link_layer": link_layer})
+        self.all(place, {"lid": f"0x{lid:x}", "sm_lid": f"0x{sm_lid:x}", "sm_sl": 0})
         keys = (*pkeys, *(0,) * (4 - len(pkeys)))
         self.all(f"{place}/pkeys", {str(index): f"0x{key:04x}" for index, key in enumerate(keys)})
         empty = ":".join(["0000"] * 8)
@@ -235,6 +199,14 @@ class DeviceTree(FileTree):
             every = dict.fromkeys(HW_COUNTERS, 0) | {"lifespan": 10} | dict(hw_counters)
             self.all(f"{place}/hw_counters", every)
 
+    def ndr(self, number: int, device: str, guid: str, *, firmware: str = "28.43.2566", **port: Any) -> None:
+        """Add a ConnectX-7 of NDR InfiniBand of ``device``; ``port``: what ``port`` takes."""
+        words = {"hca_type": "MT4129", "board": "MT_0000000838", "firmware": firmware, "guid": guid}
+        place = self.rdma(f"mlx5_{number}", device=device, verbs=number, **words)
+        gids = ((link_local_gid(guid), "IB/RoCE v1", UNREADABLE),)
+        usual = {"rate": "400 Gb/sec (4X NDR)", "sm_lid": 1, "gids": gids, "counters": {}, "hw_counters": {}}
+        self.port(place, **usual | port)
+
     # --- GPUs -------------------------------------------------------------------------------
 
     def nvidia(self, version: str = "570.133.20", *, open_modules: bool = True) -> None:
@@ -246,15 +218,27 @@ class DeviceTree(FileTree):
         )
         self.file("sys/module/nvidia/version", version)
 
-    def nvidia_gpu(self, number: int, address: str, model: str, *, device_file: bool = True) -> None:
-        """Add what the NVIDIA driver tells of a GPU, and its device file."""
+    def gpu(
+        self,
+        *path: str,
+        number: int,
+        model: str,
+        device: int,
+        size: int = 128 << 30,
+        has_file: bool = True,
+        **pci: Any,
+    ) -> None:
+        """Add an NVIDIA GPU with so large a BAR: the PCI device, what the driver tells of it, its file."""
+        bars = (16 << 20, size, 32 << 20)
+        self.pci(*path, vendor=0x10DE, device=device, code=0x030200, driver="nvidia", bars=bars, **pci)
+        address = path[-1]
         self.file(
             f"proc/driver/nvidia/gpus/{address}/information",
             f"Model: \t\t {model}\nIRQ:   \t\t 60\n"
             f"GPU UUID: \t GPU-{number:08x}-aaaa-bbbb-cccc-{number:012x}\n"
             f"Bus Location: \t {address}\nDevice Minor: \t {number}\nGPU Excluded:\t No",
         )
-        if device_file:
+        if has_file:
             self.file(f"dev/nvidia{number}", "")
 
 

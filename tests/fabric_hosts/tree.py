@@ -114,8 +114,11 @@ class Tree(DeviceTree):
         if version:
             self.link(f"{place}/{name}", f"{place}/{real}")
 
-    def verbs(self, *providers: str, release: str = "50.0") -> None:
-        """Add rdma-core's libraries with some of its providers."""
+    def verbs(self, *providers: str, release: str = "50.0", has_cm: bool = True) -> None:
+        """Add rdma-core's libraries with some of its providers; ``has_cm``: the connection manager's file."""
+        self.file("sys/module/ib_core/parameters/netns_mode", "Y")
+        if has_cm:
+            self.file("dev/infiniband/rdma_cm", "")
         self.library("libibverbs.so.1", f"14.{release}")
         self.library("librdmacm.so.1", f"3.{release}")
         for one in providers:

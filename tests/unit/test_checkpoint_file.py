@@ -116,7 +116,7 @@ def test_files_that_are_written_and_read(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="commit 3 was overwritten while it was copied"):
         checkpoint_files.write(str(tmp_path / "a"), memoryview(CONTENT), number=3, intact=lambda: False)
     assert list((tmp_path / "a").iterdir()) == []
-    with pytest.raises(CheckpointError, match="place/.*/below: Not a directory"):
+    with pytest.raises(CheckpointError, match=r"place/.*/below: Not a directory"):
         write(path / "below", 1)
     for name in ("commit-7", "commit-000000000000", "commit-" + "9" * 25, "commit-9223372036854775808"):
         (path.parent / f"{name}.ringleader").touch()
