@@ -2,7 +2,6 @@
 
 import os
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 from tests.fabric_hosts.file_tree import UNREADABLE, FileTree
@@ -48,22 +47,22 @@ class DeviceTree(FileTree):
 
     def pci(
         self,
-        *path: str,
-        vendor: int,
-        device: int,
-        code: int = 0x020000,
-        driver: str = "",
-        node: int = -1,
-        speed: str = "",
-        width: int = 0,
-        speed_max: str = "",
-        width_max: int = 0,
-        bars: tuple[int, ...] = (),
-        config: bytes = b"",
-        physical_function: str = "",
-        group: int | None = None,
-        interrupts: Mapping[int, str] | None = None,
-    ) -> str:
+        *path,
+        vendor,
+        device,
+        code=131072,
+        driver="",
+        node=-1,
+        speed="",
+        width=0,
+        speed_max="",
+        width_max=0,
+        bars=(),
+        config=b"",
+        physical_function="",
+        group=None,
+        interrupts=None,
+    ):
         """Add a device: ``pci("pci0000:15", "0000:15:01.0", …)``, from the root complex to itself."""
         place = "sys/devices/" + "/".join(path)
         self.link(f"sys/bus/pci/devices/{path[-1]}", place)
@@ -98,17 +97,17 @@ class DeviceTree(FileTree):
 
     def netdev(
         self,
-        name: str,
+        name,
         *,
-        device: str = "",
-        kind: int = 1,
-        mtu: int = 1500,
-        state: str = "up",
-        carrier: int = 1,
-        speed: int | None = None,
-        ipv4: str = "",
-        statistics: Mapping[str, int] | None = None,
-    ) -> None:
+        device="",
+        kind=1,
+        mtu=1500,
+        state="up",
+        carrier=1,
+        speed=None,
+        ipv4="",
+        statistics=None,
+    ):
         """Add a network interface of ``device`` (what ``pci`` returned; empty: virtual); speed in Mb/s."""
         place = f"{device or 'sys/devices/virtual'}/net/{name}"
         self.link(f"sys/class/net/{name}", place)
@@ -134,18 +133,18 @@ class DeviceTree(FileTree):
 
     def rdma(
         self,
-        name: str,
+        name,
         *,
-        device: str = "",
-        node_type: str = "1: CA",
-        hca_type: str = "",
-        board: str = "",
-        firmware: str = "",
-        guid: str = "0000:0000:0000:0000",
-        parent: str = "",
-        verbs: int | None = None,
-        device_file: bool = True,
-    ) -> str:
+        device="",
+        node_type="1: CA",
+        hca_type="",
+        board="",
+        firmware="",
+        guid="0000:0000:0000:0000",
+        parent="",
+        verbs=None,
+        device_file=True,
+    ):
         """Add an RDMA device of ``device`` (what ``pci`` returned; empty: a soft one); return its place."""
         place = f"{device or 'sys/devices/virtual'}/infiniband/{name}"
         self.link(f"sys/class/infiniband/{name}", place)
@@ -166,21 +165,21 @@ class DeviceTree(FileTree):
 
     def port(
         self,
-        device: str,
-        number: int = 1,
+        device,
+        number=1,
         *,
-        state: str = "4: ACTIVE",
-        physical: str = "5: LinkUp",
-        rate: str,
-        link_layer: str = "InfiniBand",
-        lid: int = 0,
-        sm_lid: int = 0,
-        pkeys: tuple[int, ...] = (0xFFFF,),
-        gids: tuple[tuple[str, str | None, str | None], ...] = (),
-        table: int = 8,
-        counters: Mapping[str, object] | None = None,
-        hw_counters: Mapping[str, object] | None = None,
-    ) -> None:
+        state="4: ACTIVE",
+        physical="5: LinkUp",
+        rate,
+        link_layer="InfiniBand",
+        lid=0,
+        sm_lid=0,
+        pkeys=(65535,),
+        gids=(),
+        table=8,
+        counters=None,
+        hw_counters=None,
+    ):
         """Add a port; ``gids``: address, type and interface of each entry, ``table``: entries in all."""
         place = f"{device}/ports/{number}"
         self.all(place, {"state": state, "phys_state": physical, "rate": rate, "link_layer": link_layer})
@@ -218,16 +217,7 @@ class DeviceTree(FileTree):
         )
         self.file("sys/module/nvidia/version", version)
 
-    def gpu(
-        self,
-        *path: str,
-        number: int,
-        model: str,
-        device: int,
-        size: int = 128 << 30,
-        has_file: bool = True,
-        **pci: Any,
-    ) -> None:
+    def gpu(self, *path, number, model, device, size=128 << 30, has_file=True, **pci):
         """Add an NVIDIA GPU with so large a BAR: the PCI device, what the driver tells of it, its file."""
         bars = (16 << 20, size, 32 << 20)
         self.pci(*path, vendor=0x10DE, device=device, code=0x030200, driver="nvidia", bars=bars, **pci)

@@ -1,7 +1,5 @@
 """A host as files: its system, its software, and the devices of ``DeviceTree``."""
 
-from collections.abc import Iterable, Mapping
-
 from tests.fabric_hosts.device_tree import DeviceTree
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -23,17 +21,17 @@ class Tree(DeviceTree):
     def system(
         self,
         *,
-        kernel: str = "6.8.0-45-generic",
-        name: str = "Ubuntu 24.04.1 LTS",
-        memory: int,
-        cpus: str,
-        nodes: Mapping[int, str] | None = None,
-        modules: Iterable[str] = (),
-        command_line: str = "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro",
-        shm: str = "",
-        hypervisor: bool = False,
-        group: str = "0::/user.slice/session-1.scope",
-    ) -> None:
+        kernel="6.8.0-45-generic",
+        name="Ubuntu 24.04.1 LTS",
+        memory,
+        cpus,
+        nodes=None,
+        modules=(),
+        command_line="BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro",
+        shm="",
+        hypervisor=False,
+        group="0::/user.slice/session-1.scope",
+    ):
         """Add what /proc tells of the kernel, memory (GiB) and NUMA nodes (number → CPUs)."""
         self.all("proc/sys/kernel", {"osrelease": kernel, "arch": "x86_64"})
         self.file("etc/os-release", f'PRETTY_NAME="{name}"\nNAME="{name.split()[0]}"')
@@ -67,16 +65,16 @@ class Tree(DeviceTree):
     def process(
         self,
         *,
-        uid: int = 0,
-        capabilities: int = ALL_CAPABILITIES,
-        bounding: int | None = None,
-        memlock: str = "unlimited",
-        nofile: int = 1048576,
-        nofile_hard: int | None = None,
-        stack: str = "8388608",
-        seccomp: int = 0,
-        label: str = "unconfined",
-    ) -> None:
+        uid=0,
+        capabilities=ALL_CAPABILITIES,
+        bounding=None,
+        memlock="unlimited",
+        nofile=1048576,
+        nofile_hard=None,
+        stack="8388608",
+        seccomp=0,
+        label="unconfined",
+    ):
         """Add what /proc/self tells."""
         bounding = capabilities if bounding is None else bounding
         self.file(

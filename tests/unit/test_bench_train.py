@@ -277,9 +277,7 @@ def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_dry_run_prints_the_turns_and_starts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_prints_the_turns_and_starts_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["bench", "train", "--dry-run", "-n", "2", "--repeats", "2", "--arms", "ringleader,in-step"]
     words += ["--oversubscribe", "--on", "local"]

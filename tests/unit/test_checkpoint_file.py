@@ -51,9 +51,7 @@ def test_the_last_two_are_kept_and_what_a_killed_writer_left_is_removed(tmp_path
     assert other.exists()
 
 
-def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(tmp_path, monkeypatch):
     """Two hosts, whose writers have the same process number, write at the same time."""
     names: set[str] = set()
 
@@ -145,9 +143,7 @@ def test_only_regular_files_of_our_own_are_read(tmp_path: Path, monkeypatch: pyt
         read(str(path))
 
 
-def test_files_of_others_are_left_alone_and_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_others_are_left_alone_and_do_not_count(tmp_path, monkeypatch):
     """Whoever may write into the directory cannot have ours removed by newer ones."""
     for number in (8, 9):
         os.mkfifo(checkpoint_files.path_of(str(tmp_path), number))

@@ -80,9 +80,7 @@ def write(directory: Path, number: int, nbytes: int = 5000) -> str:
 @pytest.mark.parametrize(
     ("owner", "name", "file"), [(os, "listdir", ""), (os, "preadv", "commit-000000000002.ringleader")]
 )
-def test_reading_is_given_up_and_the_file_is_named(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, file: str
-) -> None:
+def test_reading_is_given_up_and_the_file_is_named(agent, tmp_path, monkeypatch, owner, name, file):
     write(tmp_path, 1)
     write(tmp_path, 2)
     monkeypatch.setattr(owner, name, hangs)
@@ -95,9 +93,7 @@ def test_reading_is_given_up_and_the_file_is_named(
         agent.turn()
 
 
-def test_a_slow_file_is_read_as_long_as_it_makes_progress(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_file_is_read_as_long_as_it_makes_progress(agent, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_files, "PIECE", 500)
     path = write(tmp_path, 3)
     read: Callable[..., int] = os.preadv
@@ -116,9 +112,7 @@ def test_a_slow_file_is_read_as_long_as_it_makes_progress(
     memory.close()
 
 
-def test_a_commit_that_was_read_after_ranks_had_begun_does_not_touch_their_memory(
-    agent: Agent, tmp_path: Path
-) -> None:
+def test_a_commit_that_was_read_after_ranks_had_begun_does_not_touch_their_memory(agent, tmp_path):
     write(tmp_path, 3)
     agent.writer.load({"directory": str(tmp_path)})
     agent.commit(1)
@@ -153,9 +147,7 @@ def test_a_job_that_ends_early_leaves_its_newest_commit_in_a_file(agent: Agent, 
 
 
 @pytest.mark.parametrize("name", ["fsync", "rename"])
-def test_writing_is_given_up_and_the_next_commit_is_written(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_writing_is_given_up_and_the_next_commit_is_written(agent, tmp_path, monkeypatch, name):
     agent.writer.configure({"directory": str(tmp_path), "every": 1})
     with monkeypatch.context() as patch:
         patch.setattr(os, name, hangs)
@@ -172,9 +164,7 @@ def test_writing_is_given_up_and_the_next_commit_is_written(
     assert agent.until("checkpointed")["number"] == 2
 
 
-def test_what_is_not_written_when_the_agent_ends_is_told(
-    agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_written_when_the_agent_ends_is_told(agent, tmp_path, monkeypatch):
     agent.writer.configure({"directory": str(tmp_path), "every": 1})
     agent.commit(1)
     with monkeypatch.context() as patch:
@@ -217,9 +207,7 @@ def test_an_agent_that_ends_waits_for_a_file_and_says_what_it_gives_up(
     ("directory", "code", "seconds"),
     [("/d", 143, FILES_SECONDS), ("/d", 0, LEAVE_SECONDS), (None, 1, LEAVE_SECONDS)],
 )
-def test_the_launcher_waits_for_the_last_commit_of_a_job_that_has_not_finished(
-    directory: str | None, code: int, seconds: float
-) -> None:
+def test_the_launcher_waits_for_the_last_commit_of_a_job_that_has_not_finished(directory, code, seconds):
     job: Any = SimpleNamespace(
         hosts=SimpleNamespace(agents=None),
         context=SimpleNamespace(elastic=SimpleNamespace(checkpoint_dir=directory)),

@@ -270,9 +270,7 @@ def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPa
     assert connections.end()["missing"]
 
 
-def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(monkeypatch):
     connections = of_this_process()
     one = _connection(message())
     assert one is not None

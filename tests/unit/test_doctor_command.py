@@ -260,9 +260,7 @@ def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named(words, e
     assert found.hosts.on == on
 
 
-def test_a_job_on_hosts_needs_no_directory_of_the_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_on_hosts_needs_no_directory_of_the_caller(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

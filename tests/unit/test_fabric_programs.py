@@ -164,9 +164,7 @@ def test_messages_lie_in_the_memory_of_the_gpu_next_to_the_port(tmp_path: Path, 
     assert client[-2:] == ("--use_cuda=0", "h2")
 
 
-def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(tmp_path, monkeypatch):
     monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
     environs: list[dict[str, str]] = []
     waited: list[float] = []

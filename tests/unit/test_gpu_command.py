@@ -66,9 +66,7 @@ DEAD = rank(1, "ended on purpose")
         ),
     ],
 )  # fmt: skip
-def test_how_a_part_is_judged(
-    gpu: Any, name: str, code: int | None, ranks: list[Any], output: str, log: str, result: str, note: str
-) -> None:
+def test_how_a_part_is_judged(gpu, name, code, ranks, output, log, result, note):
     part = next(one for one in gpu.PARTS if one.name == name)
     ended = gpu.Ended(code=code, results=tuple(ranks), output=output, nccl=log)
     outcome = gpu.judged(part, ended, rehearsal=False)
@@ -116,9 +114,7 @@ def test_every_part_has_a_function(gpu: Any) -> None:
 # --- the record -------------------------------------------------------------------------------------------
 
 
-def test_the_package_and_the_page_say_what_the_results_say(
-    gpu: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_package_and_the_page_say_what_the_results_say(gpu, capsys):
     import gpu_record  # type: ignore[import-not-found]
 
     for path, text in gpu_record.wanted().items():

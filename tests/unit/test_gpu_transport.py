@@ -91,9 +91,7 @@ class Host:
 class Rank:
     """One rank: its GPUs, its transport, and its script's thread, which is the one that calls."""
 
-    def __init__(
-        self, rank: int, meetings: Meetings, store: Any, *, own: int, gpus: Sequence[str], number: int = 0
-    ) -> None:
+    def __init__(self, rank, meetings, store, *, own, gpus, number=0):
         self.gpu = fake_cuda.Gpu(devices=2)
         self.said: list[str] = []
         calls: Any = Calls(rank, meetings)
@@ -153,9 +151,7 @@ class Rank:
                 engine.submit(self.transport.execute, works[0]).result()
 
 
-def on_ranks(
-    do: Callable[[Rank], object], *, own: int = 0, gpus: Sequence[str] = ("GPU-0", "GPU-1")
-) -> list[Rank]:
+def on_ranks(do, *, own=0, gpus=("GPU-0", "GPU-1")):
     """Do something on two ranks at once; return them."""
     meetings, store = Meetings(), torch.distributed.HashStore()
     ranks = [Rank(rank, meetings, store, own=own, gpus=gpus) for rank in range(SIZE)]
@@ -241,9 +237,7 @@ def test_ranks_that_share_a_gpu_go_through_the_host_and_are_named_with_the_cure(
         (torch.distributed.DistBackendError("NCCL error: remote process exited"), HorovodInternalError),
     ],
 )
-def test_a_failure_in_the_middle_of_a_step_names_rank_gpu_and_operation(
-    error: Exception, kind: type[Exception]
-) -> None:
+def test_a_failure_in_the_middle_of_a_step_names_rank_gpu_and_operation(error, kind):
     def do(rank: Rank) -> None:
         rank.carry_out(rank.work(1.0, 0))
         if rank.rank == 0:  # the other one's GPU fails, and it does not come

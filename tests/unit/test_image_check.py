@@ -107,9 +107,7 @@ ROWS = [[cell.strip() for cell in line.split("|")] for line in CASES.strip().spl
 
 
 @pytest.mark.parametrize(("rule", "level", "broken", "change"), ROWS)
-def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(
-    rule: str, level: str, broken: str, change: str
-) -> None:
+def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(rule, level, broken, change):
     found = [one for one in findings(broken) if one.where == rule]
     assert [one.level for one in found][:1] == [level], [
         f"{one.where}: {one.what}" for one in findings(broken)
@@ -158,9 +156,7 @@ def test_what_rests_on_an_unverified_row_is_a_warning() -> None:
         (("10.0",), "", "10.3", True),
     ],
 )
-def test_compiled_code_runs_within_a_major_capability(
-    archs: tuple[str, ...], ptx: str, capability: str, is_covered: bool
-) -> None:
+def test_compiled_code_runs_within_a_major_capability(archs, ptx, capability, is_covered):
     assert covers(archs, ptx, capability) is is_covered
 
 

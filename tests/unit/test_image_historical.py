@@ -151,9 +151,7 @@ def stand_ins(tmp_path: Path) -> Path:
           "sshd": "#!/bin/sh\necho no hostkeys >&2; exec tail -f /dev/null\n"}, ("sshd on port ",)),
     ],
 )  # fmt: skip
-def test_the_self_test_names_what_is_wrong_and_tries_the_rest(
-    tmp_path: Path, stand_ins: Path, changed: dict[str, str], failed: tuple[str, ...]
-) -> None:
+def test_the_self_test_names_what_is_wrong_and_tries_the_rest(tmp_path, stand_ins, changed, failed):
     script = written("all-frameworks-2019", tmp_path / "selftest")
     for name, body in changed.items():
         (stand_ins / name).write_text(body, encoding="utf-8")

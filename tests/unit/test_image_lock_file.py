@@ -22,9 +22,7 @@ from ringleader.images.mirrors import places_of
 SHA = "a" * 64
 
 
-def item(
-    name: str, version: str, sha256: str = SHA, url: str = "https://me:secret@i.example.org/x.whl"
-) -> dict:
+def item(name, version, sha256=SHA, url="https://me:secret@i.example.org/x.whl"):
     hashes = {"archive_info": {"hashes": {"sha256": sha256}} if sha256 else {}}
     return {"metadata": {"name": name, "version": version}, "download_info": {"url": url, **hashes}}
 
@@ -175,9 +173,7 @@ else:
 
 
 @pytest.mark.process
-def test_what_a_framework_needs_may_be_newer_than_its_index_has(
-    asked: lock_file.Question, tmp_path: Path
-) -> None:
+def test_what_a_framework_needs_may_be_newer_than_its_index_has(asked, tmp_path):
     """What is of the same version comes from the framework's index all the same."""
     torch, triton = item("torch", "2.8.0+cpu"), item("triton", "3.4", url=f"{INDEX}/triton.whl")
     helper, newer = item("helper", "1"), item("helper", "9", url=f"{lock_file.PYPI}helper.whl")

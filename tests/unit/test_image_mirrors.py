@@ -62,9 +62,7 @@ def run(tmp_path: Path):
     )
     (programs / "apt-get").chmod(0o755)
 
-    def play(
-        step: Step, sources: str, *, name: str = "sources.list.d/x.sources", code: int = 0
-    ) -> tuple[str, str]:
+    def play(step, sources, *, name="sources.list.d/x.sources", code=0):
         assert isinstance(step, Run)
         file = tmp_path / "apt" / name
         file.parent.mkdir(parents=True)
@@ -95,9 +93,7 @@ def run(tmp_path: Path):
     ],
 )  # fmt: skip
 @pytest.mark.process
-def test_apt_asks_the_mirror_and_its_sources_are_as_before(
-    run, family: str, name: str, sources: str, seen: list[str]
-) -> None:
+def test_apt_asks_the_mirror_and_its_sources_are_as_before(run, family, name, sources, seen):
     step = step_with(Mirrors(apt="http://m.example/x/"), "apt-get update", family=family)
     asked, left = run(step, sources, name=name)
     assert re.findall(r"https?://\S+", asked) == seen

@@ -45,9 +45,7 @@ def value(event: dict[str, Any]) -> KernelEvent:
 @pytest.mark.parametrize(
     ("what", "kind", "number", "device", "says", "line"), LINES, ids=[one[5][:60] for one in LINES]
 )
-def test_lines_of_kernels_and_what_they_mean(
-    what: str, kind: str, number: str, device: str, says: str, line: str
-) -> None:
+def test_lines_of_kernels_and_what_they_mean(what, kind, number, device, says, line):
     event = kernel_log.event_of(line, NOW, WALL)
     if what == "nothing":
         assert event is None
@@ -220,9 +218,7 @@ def test_errors_of_ports_are_judged_by_what_they_grow(tmp_path: Path) -> None:
     assert watch.take(at_end=True) == {}
 
 
-def test_a_port_that_answers_slowly_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_that_answers_slowly_is_not_read_again(tmp_path, monkeypatch):
     counter(tmp_path, "symbol_error", 7)
     slow: set[str] = set()
     assert traffic_counters.errors(str(tmp_path), slow) == {"mlx5_0/1": {"symbol_error": 7}} and not slow
@@ -321,9 +317,7 @@ RECOVERY = "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x
         ({"h2": {"errors": {"mlx5_0/1": {"link_downed": 1}}}}, ended(), ["h2: mlx5_0/1 has counted"]),
     ],
 )
-def test_a_failing_ranks_message_quotes_the_kernel(
-    said: dict[str, dict[str, Any]], how: JobExit, quotes: list[str]
-) -> None:
+def test_a_failing_ranks_message_quotes_the_kernel(said, how, quotes):
     faults = HostFaults()
     for host, words in said.items():
         assert faults.take(host, words, 1.5)

@@ -151,9 +151,7 @@ def test_nothing_wanted_nothing_told() -> None:
         (2, ("0",), (), Family.MPICH, ["nccl"]),
     ],
 )
-def test_which_libraries_are_asked(
-    hosts: int, gpus: tuple[str, ...], rdma: tuple[RdmaPort, ...], family: Family, libraries: list[str]
-) -> None:
+def test_which_libraries_are_asked(hosts, gpus, rdma, family, libraries):
     facts = [
         HostFacts(
             host=Host(name=f"h{number}", slots=1),

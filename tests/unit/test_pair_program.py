@@ -27,9 +27,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def test_memory_in_which_a_message_may_still_arrive_is_kept(
-    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_in_which_a_message_may_still_arrive_is_kept(world, monkeypatch):
     def exchange(self: peer.Peer) -> None:
         raise peer.SilentPartnerError(1, "both ways", 5.0)
 
@@ -57,9 +55,7 @@ def test_what_all_ranks_say_is_kept_where_some_stay_silent(world: SimpleNamespac
 @pytest.mark.parametrize(
     ("more", "asked"), [({}, False), ({"memory": "cuda"}, True), ({"runs": (RUN,), "path": "none"}, True)]
 )
-def test_all_ranks_are_asked_only_where_one_may_refuse(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], asked: bool
-) -> None:
+def test_all_ranks_are_asked_only_where_one_may_refuse(monkeypatch, more, asked):
     plan = PairPlan(rounds=PLAN.rounds, sizes=PLAN.sizes, window=1, **more)
     questions: list[float] = []
     turns: list[float] = []

@@ -24,13 +24,7 @@ MPIRUN = ["mpirun", "-n", "2", "train"]
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 
 
-def job_of(
-    notes: Mapping[str, str],
-    *,
-    worker: Mapping[str, Any] | None = None,
-    pod: Mapping[str, Any] | None = None,
-    meta: Mapping[str, Any] | None = None,
-) -> MPIJob:
+def job_of(notes, *, worker=None, pod=None, meta=None):
     """A job with annotations ``ringleader/rdma-…``; the worker's container, Pod and metadata as given."""
     annotations = {f"ringleader/rdma-{name}": text for name, text in notes.items()}
     job = mpijob(

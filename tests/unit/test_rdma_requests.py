@@ -167,9 +167,7 @@ OF_NICS = re.compile(
     mpi=some.sampled_from(["OpenMPI", "Intel", "MPICH"]),
     labels=some.sampled_from([(), ("nfd",), ("rack=7",)]),
 )
-def test_a_launcher_without_ranks_never_has_a_nic(
-    profile: str, np: int, gpus: int, spawn: str | None, mpi: str, labels: tuple[str, ...]
-) -> None:
+def test_a_launcher_without_ranks_never_has_a_nic(profile, np, gpus, spawn, mpi, labels):
     needs: dict[str, Any] = dict(NEEDS.get(profile, {}))
     if labels != ("nfd",) or profile not in ("efa", "erdma"):
         needs |= {"node_label": labels if profile != "none" else ()}
@@ -255,9 +253,7 @@ spec:
         ("{runAsUser: 1000}", "{runAsUser: 0}", "works for root only"),
     ],
 )
-def test_a_manifest_whose_user_is_not_root(
-    call: Call, tmp_path: Path, rights: str, own: str, expected: str
-) -> None:
+def test_a_manifest_whose_user_is_not_root(call, tmp_path, rights, own, expected):
     file = tmp_path / "job.yaml"
     file.write_text(MANIFEST.replace("PROFILE", "shared").replace("RIGHTS", rights).replace("OWN", own))
     code, out, err = call("render", "mpijob", str(file))

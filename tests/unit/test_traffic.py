@@ -1,7 +1,5 @@
 """What the engine counts of the bytes that it hands over."""
 
-from collections.abc import Callable
-
 import pytest
 
 from ringleader.engine.traffic import SHORT, CommunicatorTraffic, GroupTraffic, LibraryBytes, as_report
@@ -115,9 +113,7 @@ def engine(hosts: int, ranks: int) -> list[int]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("algorithm", [ring, double_tree, engine])
-def test_what_algorithms_move_is_within_the_bounds_of_an_allreduce(
-    layout: tuple[int, int], algorithm: Callable[[int, int], list[int]]
-) -> None:
+def test_what_algorithms_move_is_within_the_bounds_of_an_allreduce(layout, algorithm):
     least, most = bounds(*layout)
     assert all(least <= sent <= most for sent in algorithm(*layout)), algorithm(*layout)
     assert least == NBYTES and most <= 2 * least

@@ -113,9 +113,7 @@ def test_as_many_devices_as_are_allowed(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
 
 
-def test_a_file_that_comes_in_pieces_is_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_comes_in_pieces_is_read_to_its_end(tmp_path, monkeypatch):
     """The kernel's list of interfaces comes in pieces of 4 KiB at most."""
     monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
     whole = os.read

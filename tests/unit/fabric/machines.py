@@ -10,7 +10,6 @@ from ringleader.fabric.facts import (
     HostFacts,
     Library,
     Limit,
-    MpiFacts,
     NetDevice,
     NumaNode,
     NvidiaDriver,
@@ -55,16 +54,7 @@ def interface(name: str, *addresses: str, up: bool = True, virtual: bool = False
     return NetDevice(name=name, up=up, mtu=1500, kind=kind, is_virtual=virtual, addresses=addresses)
 
 
-def host(
-    *,
-    devices: tuple[RdmaDevice, ...] = (),
-    nccl: str = "2.27.5",
-    mpi: MpiFacts | None = None,
-    memlock: int = -1,
-    capabilities: int = 0,
-    without_files: tuple[str, ...] = (),
-    **values,
-) -> HostFacts:
+def host(*, devices=(), nccl="2.27.5", mpi=None, memlock=-1, capabilities=0, without_files=(), **values):
     """A host with these RDMA devices, whose verbs files are all there but for ``without_files``."""
     files = tuple(
         DeviceFile(path=f"/dev/infiniband/uverbs{at}", rdma_device=one.name)

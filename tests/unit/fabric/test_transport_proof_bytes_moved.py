@@ -52,9 +52,7 @@ def test_a_counter_that_moved_by_any_number(first: int, moved: int) -> None:
     assert found == moved or "saturated" in unusable
 
 
-def snapshot(
-    ports: Mapping[str, PortCounters] | None = None, devices: Mapping[str, NetDeviceCounters] | None = None
-) -> CounterSnapshot:
+def snapshot(ports=None, devices=None):
     return CounterSnapshot(at=0.0, rdma_ports=ports or {}, net_devices=devices or {})
 
 

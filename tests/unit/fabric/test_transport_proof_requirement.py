@@ -1,7 +1,5 @@
 """``--require``: its words, what is known at the start, and the verdict at the end."""
 
-from typing import Any
-
 import pytest
 from tests.unit.fabric import machines
 from tests.unit.fabric.transport_evidence import between, host, local
@@ -29,9 +27,7 @@ from ringleader.fabric.wires import RDMA, Wire
         (["p2p"], set(), {Wire.P2P}, False),
     ],
 )
-def test_words(
-    values: list[str], allowed_between: set[Wire], allowed_within: set[Wire], gpudirect: bool
-) -> None:
+def test_words(values, allowed_between, allowed_within, gpudirect):
     found = parse_requirement(values)
     assert (found.between, found.within, found.gpudirect) == (allowed_between, allowed_within, gpudirect)
 
@@ -72,9 +68,7 @@ def facts(*, gpus: int = 0, rdma: bool = False, state: str = "ACTIVE") -> HostFa
         ("rdma", {}, {"a": 1, "b": 1}, []),
     ],
 )
-def test_known_at_start(
-    word: str, hosts: dict[str, HostFacts], ranks: dict[str, int], expected: list[str]
-) -> None:
+def test_known_at_start(word, hosts, ranks, expected):
     found = known_at_start(parse_requirement([word]), hosts, ranks)
     assert len(found) == len(expected)
     assert all(words in fault.what for words, fault in zip(expected, found, strict=True))
@@ -119,9 +113,7 @@ GDR_LINE = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
         ("rdma,shm", {"lo": 100, "eth0": 9}, {"counted": 0}, ["to other hosts is not shown", "within"]),
     ],
 )
-def test_verdict_at_the_end(
-    words: str, moved: dict[str, float], keywords: dict[str, Any], expected: list[str]
-) -> None:
+def test_verdict_at_the_end(words, moved, keywords, expected):
     good = host({**IB, "lo": 1}, name="good", shared=100, mpi=between(256))
     proof = judged_transport([host(moved, name="judged", **keywords), good])
     found = [one for one in judge_requirement(parse_requirement([words]), proof) if one.where == "judged"]

@@ -85,13 +85,7 @@ def test_counters_alone(moved: dict[str, float], shares: dict[Wire, float]) -> N
         ),
     ],
 )
-def test_logs_beside_counters(
-    moved: dict[str, Any] | None,
-    logs: dict[str, Any],
-    shares: dict[Wire, float],
-    by_log_only: bool,
-    contradicts: bool,
-) -> None:
+def test_logs_beside_counters(moved, logs, shares, by_log_only, contradicts):
     found = judge(moved, mpi=between(256), **logs)
     assert found.shares == pytest.approx(shares)
     assert found.by_log_only is by_log_only
@@ -127,9 +121,7 @@ def soft(eth0: float, packets: int, **keywords: Any) -> HostEvidence:
         (1, 69_000, SOFT_ROCE, Wire.UNKNOWN, False),
     ],
 )
-def test_packets_of_soft_roce(
-    eth0: float, packets: int, log: list[str], wire: Wire, contradicts: bool
-) -> None:
+def test_packets_of_soft_roce(eth0, packets, log, wire, contradicts):
     one = soft(eth0, packets, ucx_log=log)
     found = wires_between(one, bytes_moved(one))
     assert max(found.shares, key=lambda each: found.shares[each]) is wire and not found.by_log_only
@@ -172,9 +164,7 @@ def test_nvlink_between_hosts_is_not_counted_by_anything() -> None:
     ("mib", "tcp", "logs", "wire"),
     [(2, 2, {}, Wire.INFINIBAND), (2, 2, {"ucx_log": UCX_TCP}, Wire.TCP), (20, 20, {}, Wire.UNKNOWN)],
 )
-def test_a_jobs_own_tcp_is_not_taken_for_its_bytes(
-    mib: float, tcp: float, logs: dict[str, Any], wire: Wire
-) -> None:
+def test_a_jobs_own_tcp_is_not_taken_for_its_bytes(mib, tcp, logs, wire):
     assert judge({"ib": mib, "eth0": tcp}, mpi=between(mib), **logs).main is wire
 
 
@@ -213,8 +203,6 @@ AMOUNT = st.floats(0, 4000) | st.just("N/A")
     st.floats(1, 20),
     st.sampled_from([{}, {"ucx_log": RC}, {"ucx_log": UCX_TCP}, OB1]),
 )
-def test_shares_are_parts_of_one(
-    moved: dict[str, Any], mib: float, factor: float, said: dict[str, Any]
-) -> None:
+def test_shares_are_parts_of_one(moved, mib, factor, said):
     found = judge(moved, mpi=between(mib, mib * factor), **said)
     assert all(part >= 0 for part in found.shares.values())

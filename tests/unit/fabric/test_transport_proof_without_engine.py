@@ -226,9 +226,7 @@ NUMBERS = st.sampled_from([0.0, 0.4, 3.0, 64.0, 5000.0])
     st.booleans(),
     st.booleans(),
 )
-def test_any_evidence_gives_shares_that_sum_up_or_a_reason(
-    moved: Any, connections: Any, log: list[str], shared: bool, opened: bool
-) -> None:
+def test_any_evidence_gives_shares_that_sum_up_or_a_reason(moved, connections, log, shared, opened):
     keywords: dict[str, Any] = {"nccl_log": log, "gpus": 2, "shared_with_others": shared}
     found = judge(moved, connections, verbs=["mlx5_0"] if opened else [], **keywords)
     assert all(part > 0 for part in found.shares.values())

@@ -148,9 +148,7 @@ def test_a_fault_of_one_of_several_hosts_explains_what_differs() -> None:
         (("h1", "h2", "h3", "h4"), "", 0),
     ],
 )
-def test_a_difference_is_explained_where_all_odd_hosts_are(
-    odd: tuple[str, ...], expected: str, causes: int
-) -> None:
+def test_a_difference_is_explained_where_all_odd_hosts_are(odd, expected, causes):
     results = (failed("DOWN", id="a", hosts=("h1", "h2")), warned("7", id="b", hosts=odd, expected=expected))
     assert sum(bool(one.cause) for one in with_causes(results, {"b": ("a",)})) == causes
 

@@ -42,23 +42,23 @@ def local(mib: float) -> LibraryTraffic:
 
 
 def host(
-    moved: Mapping[str, float | str] | None = None,
+    moved=None,
     *,
-    name: str = "n1",
-    ranks: int = 2,
-    counted: int | None = None,
-    shared: float = 0,
-    nccl_log: Sequence[str] = (),
-    ucx_log: Sequence[str] = (),
-    transport: Mapping[str, Any] | None = None,
-    gpus: int = 0,
-    state: str = "ACTIVE",
-    connections: Mapping[str, float] | None = None,
-    verbs: Sequence[str] = (),
-    by_memory: Sequence[str] = (),
-    shared_with_others: bool = True,
-    **libraries: LibraryTraffic,
-) -> HostEvidence:
+    name="n1",
+    ranks=2,
+    counted=None,
+    shared=0,
+    nccl_log=(),
+    ucx_log=(),
+    transport=None,
+    gpus=0,
+    state="ACTIVE",
+    connections=None,
+    verbs=(),
+    by_memory=(),
+    shared_with_others=True,
+    **libraries,
+):
     """Return a host whose ports and interfaces moved this many MiB, half in each direction (``lo``: each
     way).
 
