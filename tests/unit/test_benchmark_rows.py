@@ -12,7 +12,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture(name="rows")
 def _rows(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import rows  # type: ignore[import-not-found]
+    import rows
 
     yield rows
     del sys.modules["rows"]

@@ -85,7 +85,6 @@ def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(tmp_pat
 )
 def test_files_that_are_refused(tmp_path: Path, damage: object, said: str) -> None:
     path = write(tmp_path, 1)
-    assert callable(damage)
     Path(path).write_bytes(damage(Path(path).read_bytes()))
     with pytest.raises(CheckpointError, match=said):
         read(path)

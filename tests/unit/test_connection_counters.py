@@ -178,7 +178,6 @@ def test_connections_of_another_program_of_the_same_user_do_not_count(alive: boo
     other = subprocess.Popen(
         (sys.executable, "-c", OTHER_PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert other.stdin is not None and other.stdout is not None
     connections = of_this_process()
     near, far = ends(HOME)
     other.stdin.write(b"connect\n")
@@ -234,7 +233,7 @@ def test_too_many_ends_are_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -
 
     connections = of_this_process()
     connections.close()
-    connections._ends = Endless()  # type: ignore[assignment]
+    connections._ends = Endless()
     assert connections.collect(), "it comes back, and others have their turn"
     monkeypatch.setattr(connection_counters, "MOST_A_SECOND", 0)
     connections._counted[b"lost"] = 0, 0
@@ -273,7 +272,6 @@ def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPa
 def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(monkeypatch):
     connections = of_this_process()
     one = _connection(message())
-    assert one is not None
     one.user = os.geteuid()
     monkeypatch.setattr(connection_counters, "_living", lambda family, until: [b""] * (family == 2))
     monkeypatch.setattr(connections, "_relevant", lambda message: one)

@@ -29,7 +29,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     path = list(sys.path)
     for place in ("benchmarks", "scripts"):
         monkeypatch.syspath_prepend(str(ROOT / place))
-    import gpu  # type: ignore[import-not-found]
+    import gpu
 
     yield gpu
     sys.path[:] = path
@@ -102,7 +102,7 @@ def test_results_are_merged_and_a_rehearsal_is_none(gpu: Any, tmp_path: Path) ->
 
 def test_every_part_has_a_function(gpu: Any) -> None:
     """Without importing PyTorch: each is defined in the module that the table names."""
-    from gpu_process import PARTS  # type: ignore[import-not-found]
+    from gpu_process import PARTS
 
     functions = {part.function or part.name for part in gpu.PARTS}
     assert functions == set(PARTS)
@@ -115,7 +115,7 @@ def test_every_part_has_a_function(gpu: Any) -> None:
 
 
 def test_the_package_and_the_page_say_what_the_results_say(gpu, capsys):
-    import gpu_record  # type: ignore[import-not-found]
+    import gpu_record
 
     for path, text in gpu_record.wanted().items():
         assert path.read_text() == text, "renew it: python scripts/gpu_record.py"
@@ -170,7 +170,7 @@ def one_gpu() -> HostFacts:
 
 
 def differences(gpu: Any, facts: HostFacts, **printed: str) -> list[str]:
-    from gpu_others import differences_from_nvidia_smi  # type: ignore[import-not-found]
+    from gpu_others import differences_from_nvidia_smi
 
     address = facts.gpus[0].pci_address.upper()
     usual = {"gpus": ROW.replace("0000:13:00.0", address), "nvlink": LINES, "topology": TOPOLOGY}

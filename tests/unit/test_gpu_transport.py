@@ -98,10 +98,10 @@ class Rank:
         group: Any = type("Group", (fake_nccl.FakeProcessGroupNCCL,), {"gpu": self.gpu})
         context: Any = TransportContext(
             ranks=RankLayout(rank=rank, size=SIZE),
-            peer_wait=Wait(),  # type: ignore[arg-type]
+            peer_wait=Wait(),
             deadline_seconds=SECONDS,
             mpi_calls=calls,
-            host=Host(calls),  # type: ignore[arg-type]
+            host=Host(calls),
             number=number,
             launch_order=LaunchOrder(),
         )
@@ -194,7 +194,7 @@ def test_a_rank_that_has_joined_takes_part_from_its_own_gpu() -> None:
         signature = Signature(kind="allreduce", dtype="float32", shape=(4,), device="cuda", op=ReduceOp.SUM)
         kind = rank.gpu.device_of
         rank.transport._device_of = lambda tensor: torch.device("meta") if tensor is zeros else kind(tensor)
-        rank.transport._staged_for = lambda device, aside=False: rank.transport._transport  # type: ignore[method-assign,assignment,return-value]
+        rank.transport._staged_for = lambda device, aside=False: rank.transport._transport
         rank.gpu.place(zeros, 1)
         rank.in_engine(Work(signature, 0, name="x", serial=0, array=zeros, out=zeros))
 
@@ -243,7 +243,7 @@ def test_a_failure_in_the_middle_of_a_step_names_rank_gpu_and_operation(error, k
         if rank.rank == 0:  # the other one's GPU fails, and it does not come
             return
         rank.gpu.fails = error
-        rank.transport._turn = lambda device, work: nullcontext(False)  # type: ignore[method-assign,assignment,return-value]
+        rank.transport._turn = lambda device, work: nullcontext(False)
         with pytest.raises(kind) as caught:
             rank.carry_out(rank.work(1.0, 0))
         assert "ringleader: rank 1, GPU 0, in allreduce 'allreduce.x'" in caught.value.__notes__

@@ -36,7 +36,7 @@ def every_row(tables: Tables) -> Iterator[object]:
 def test_every_row_says_what_it_is_and_where_that_is_written() -> None:
     seen: set[str] = set()
     for row in every_row(load()):
-        cited = row.cited()  # type: ignore[attr-defined]
+        cited = row.cited()
         assert cited.row and cited.says, row
         assert cited.shown_source == (cited.source or UNVERIFIED)
         assert f"[{cited.shown_source}]" in str(cited)
@@ -47,7 +47,7 @@ def test_every_row_says_what_it_is_and_where_that_is_written() -> None:
 
 def test_a_row_without_a_source_reads_unverified() -> None:
     assert str(Cited(row="gpu x", says="y", source="")) == "gpu x: y [unverified]"
-    unverified = [row for row in every_row(load()) if not row.source]  # type: ignore[attr-defined]
+    unverified = [row for row in every_row(load()) if not row.source]
     assert unverified, "nothing is unverified any more: then this test may go"
 
 

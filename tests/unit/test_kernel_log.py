@@ -50,7 +50,6 @@ def test_lines_of_kernels_and_what_they_mean(what, kind, number, device, says, l
     if what == "nothing":
         assert event is None
         return
-    assert event is not None
     assert (event["kind"], event["number"], event["device"] or "-") == (kind, int(number), device)
     assert says in sentence(value(event)) and event["text"] in line
     assert not event["text"].startswith(("[", "4,")) and "kernel:" not in event["text"]
@@ -264,11 +263,11 @@ def test_an_agent_reports_what_its_kernel_says_from_the_start_on(tmp_path: Path)
     path.write_text(XID + "\n")
     evidence = RankEvidence()
     evidence.begin({"counters": True, "kernel_log": str(path)}, {}, str(tmp_path))
-    evidence.sample(launcher)  # type: ignore[arg-type]
+    evidence.sample(launcher)
     assert launcher.said == []
     with path.open("a") as file:
         file.write(f"{FLAP}\n{FLAP}\n")
-    evidence.sample(launcher, at_end=True)  # type: ignore[arg-type]
+    evidence.sample(launcher, at_end=True)
     (words,) = launcher.said
     assert words["do"] == "kernel" and [one["count"] for one in words["events"]] == [2]
     evidence.end()

@@ -190,7 +190,7 @@ def sampled(wanted: dict[str, Any], pending: int = 0) -> tuple[RankEvidence, lis
         evidence.begin({"counters": True, **wanted}, {}, "/nowhere")
     evidence._watch = None
     for _ in range(2):
-        evidence.sample(launcher)  # type: ignore[arg-type]
+        evidence.sample(launcher)
     return evidence, launcher.said
 
 
@@ -226,6 +226,6 @@ def test_a_sample_that_fails_ends_the_sampling_and_not_the_agent(monkeypatch: py
     evidence._every = 1.0
     for _ in range(2):
         evidence.sample_at = evidence.sample_at if evidence._missing else 0.0
-        evidence.sample(Launcher())  # type: ignore[arg-type]
+        evidence.sample(Launcher())
     assert evidence.sample_at is None
     assert evidence.end()[0] == {"missing": "samples: RuntimeError: can't start new thread"}

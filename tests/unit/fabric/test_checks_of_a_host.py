@@ -73,6 +73,6 @@ def test_a_laptop_gets_one_reason_for_all_of_rdma() -> None:
 
 
 def test_a_check_that_breaks_is_a_skip() -> None:
-    broken = dataclasses.replace(BY_ID["port.state"], judge=lambda _: iter((1 / 0,)))  # type: ignore[arg-type]
+    broken = dataclasses.replace(BY_ID["port.state"], judge=lambda _: iter((1 / 0,)))
     (result,) = broken.results(hgx())
     assert result.verdict is Verdict.SKIP and "ZeroDivisionError" in result.seen

@@ -45,7 +45,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return st.fixed_dictionaries({name: anything(one) for name, one in hints.items()}).map(
-            lambda values: hint(**values)  # type: ignore[operator]
+            lambda values: hint(**values)
         )
     if hint is float:
         return st.sampled_from([0.0, 1.0, 1e9, -1.0]) | st.floats(allow_nan=False, allow_infinity=False)

@@ -58,12 +58,12 @@ def snapshot(ports=None, devices=None):
 
 def port(sent: int, received: int, **more: object) -> PortCounters:
     values = {"port_xmit_data": sent, "port_rcv_data": received}
-    return PortCounters(values=values, link_layer="InfiniBand", node_type=1, **more)  # type: ignore[arg-type]
+    return PortCounters(values=values, link_layer="InfiniBand", node_type=1, **more)
 
 
 def interface(sent: int, received: int = 0, **more: object) -> NetDeviceCounters:
     return NetDeviceCounters(
-        **{"values": {"tx_bytes": sent, "rx_bytes": received}, "kind": "ethernet", **more}  # type: ignore[arg-type]
+        **{"values": {"tx_bytes": sent, "rx_bytes": received}, "kind": "ethernet", **more}
     )
 
 

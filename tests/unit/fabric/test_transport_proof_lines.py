@@ -94,7 +94,7 @@ def test_two_hosts_over_tcp() -> None:
     ],
 )
 def test_a_job_on_one_host_with_nothing_wrong_says_nothing(one: object) -> None:
-    proof = judged_transport([one])  # type: ignore[list-item]
+    proof = judged_transport([one])
     assert lines(proof) == ()
 
 
