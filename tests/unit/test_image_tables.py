@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.finding import UNVERIFIED, Cited
+from ringleader.finding import UNVERIFIED
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.tables import Tables, bases, load, read, rows, rows_by
+from ringleader.images.tables import Tables, bases, load, rows, rows_by
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]
@@ -43,18 +43,6 @@ def test_every_row_says_what_it_is_and_where_that_is_written() -> None:
         assert f"{cited}" not in seen, f"twice: {cited}"
         seen.add(str(cited))
     assert len(seen) > 200
-
-
-def test_a_row_without_a_source_reads_unverified() -> None:
-    assert str(Cited(row="gpu x", says="y", source="")) == "gpu x: y [unverified]"
-    unverified = [row for row in every_row(load()) if not row.source]
-    assert unverified, "nothing is unverified any more: then this test may go"
-
-
-def test_files_have_only_known_tables() -> None:
-    known = {"base", "packaged", "release", "wheel", "set", "driver", "image", "architecture", "gpu", "nccl"}
-    for name in {one.metadata["place"].partition(".")[0] for one in fields(Tables)}:
-        assert set(read(name)) <= known | {"cudnn", "floor", "user-space", "rule"}, name
 
 
 def test_versions_are_versions() -> None:
@@ -146,30 +134,22 @@ class Sample:
     source: str = ""
 
 
-def test_rows_become_values() -> None:
-    found = rows(Sample, [{"name": "a", "many": ["b"], "pairs": {"c": "d"}, "yes": True}])
-    assert found == (Sample(name="a", many=("b",), pairs=(("c", "d"),), yes=True),)
-
-
 @pytest.mark.parametrize(
     ("row", "told"),
     [
         ({}, "no name"),
         ({"name": "a", "nome": "b"}, "unknown key nome"),
-        ({"name": 1}, "not str"),
         ({"name": "a", "many": "b"}, "not tuple"),
-        ({"name": "a", "many": [1]}, "not tuple"),
         ({"name": "a", "yes": "true"}, "not bool"),
     ],
 )
 def test_rows_that_are_not_well_formed_are_refused(row: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        rows(Sample, [row])
-
-
-def test_two_rows_of_one_name_are_refused() -> None:
+    found = rows(Sample, [{"name": "a", "many": ["b"], "pairs": {"c": "d"}, "yes": True}])
+    assert found == (Sample(name="a", many=("b",), pairs=(("c", "d"),), yes=True),)
     with pytest.raises(ValueError, match="two rows of one name"):
         rows_by("name", Sample, [{"name": "a"}, {"name": "b"}, {"name": "a", "yes": True}])
+    with pytest.raises(ValueError, match=told):
+        rows(Sample, [row])
 
 
 # --- references of images -------------------------------------------------------------------------
@@ -178,26 +158,16 @@ def test_two_rows_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("reference", "name"),
     [
-        ("debian:12", "debian:12"),
         ("debian:bookworm-slim", "debian:12"),
-        ("debian:12.11-slim", "debian:12"),
         ("debian:trixie-20260101", "debian:13"),
-        ("ubuntu:24.04", "ubuntu:24.04"),
         ("ubuntu:noble", "ubuntu:24.04"),
         ("ubuntu:24.04@sha256:" + "0" * 64, "ubuntu:24.04"),
-        ("docker.io/library/ubuntu:22.04", "ubuntu:22.04"),
-        ("localhost:5000/library/debian:12", "debian:12"),
         ("nvidia/cuda:12.8.1-base-ubuntu24.04", "ubuntu:24.04"),
         ("nvcr.io/nvidia/cuda:9.0-cudnn7-devel-ubuntu16.04", "ubuntu:16.04"),
         ("debian", ""),
-        ("debian:latest", ""),
         ("debian:stable", ""),
-        ("ubuntu:24", ""),
-        ("debian@sha256:" + "0" * 64, ""),
-        ("nvidia/cuda:latest", ""),
         ("notdebian:12", ""),
         ("debian:120", ""),
-        ("nvcr.io/nvidia/pytorch:25.01-py3", ""),
         ("", ""),
     ],
 )

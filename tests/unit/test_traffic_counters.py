@@ -101,18 +101,6 @@ def test_ports_of_several_kinds(tmp_path: Path) -> None:
     assert (found["rdmap0/1"].node_type, found["rdmap0/1"].link_layer) == (7, "")
 
 
-def test_nothing_is_there(tmp_path: Path) -> None:
-    found = snapshot(tmp_path)
-    assert (found.rdma_ports, found.net_devices) == ({}, {})
-
-
-def test_as_many_devices_as_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
-    lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(1000))
-    write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
-    assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
-
-
 def test_a_file_that_comes_in_pieces_is_read_to_its_end(tmp_path, monkeypatch):
     """The kernel's list of interfaces comes in pieces of 4 KiB at most."""
     monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
@@ -121,16 +109,11 @@ def test_a_file_that_comes_in_pieces_is_read_to_its_end(tmp_path, monkeypatch):
     lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(200))
     write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
     assert len(snapshot(tmp_path).net_devices) == 200
-
-
-def test_when_the_time_is_over_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(1000))
+    write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
+    assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
     monkeypatch.setattr(traffic_counters, "READ_SECONDS", -1.0)
-    write(tmp_path, {"proc/self/net/dev": PROC})
-    assert snapshot(tmp_path).net_devices == {}
-
-
-def test_this_machine() -> None:
-    assert "lo" in from_document(CounterSnapshot, traffic_counters.snapshot()).net_devices
+    assert snapshot(tmp_path).net_devices == {}, "when the time is over the rest is left out"
 
 
 class TestDriverStatistics:
@@ -158,14 +141,9 @@ class TestDriverStatistics:
         found = traffic_counters.driver_statistics("eth0", ask)
         assert found == {"rx_packets": 7, "tx_vport_rdma_unicast_bytes": 2**63}
         assert traffic_counters.driver_statistics("eth1", ask) == {}
-
-    def test_none_and_what_changed_meanwhile(self) -> None:
         assert traffic_counters.driver_statistics("eth0", self.answering([], [])) == {}
         assert traffic_counters.driver_statistics("eth0", self.answering(["a"], [1, 2], told=2)) == {}
-
-    def test_of_the_kernel_itself(self) -> None:
-        # The loopback has none, and what does not exist has none either.
-        for name in ("lo", "no-such-0", "a name that is too long"):
+        for name in ("lo", "no-such-0", "a name that is too long"):  # of the kernel itself
             assert traffic_counters.driver_statistics(name) == {}
 
     def test_interfaces_of_silent_ports_are_asked(self) -> None:

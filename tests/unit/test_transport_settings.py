@@ -118,10 +118,7 @@ def test_a_required_wire_keeps_libraries_from_another(settings_of):
 @pytest.mark.parametrize("job", [{"transport_settings": False}, {"uncoupled": True}])
 def test_nothing_where_nobody_wants_it(settings_of, job):
     assert settings_of(report("h1", GPU_HOST), report("h2", GPU_HOST), **job) == JobSettings()
-
-
-def test_nothing_on_one_host(settings_of):
-    assert settings_of(report("h1", GPU_HOST)) == JobSettings()
+    assert settings_of(report("h1", GPU_HOST)) == JobSettings(), "on one host"
 
 
 def test_settings_are_weaker_than_all_the_rest(make_mpi):
@@ -163,9 +160,6 @@ ANSWER = {
 def test_answers_without_usable_facts(facts):
     answer = {**ANSWER, "facts": facts} if facts is not None else ANSWER
     assert report_of(Host(name="h"), answer, local_identity="").fabric is None
-
-
-def test_facts_arrive():
     sent = json.loads(json.dumps(document(without_measurements(GPU_HOST))))
     assert report_of(Host(name="h"), {**ANSWER, "facts": sent}, local_identity="").fabric == GPU_HOST
 
@@ -182,15 +176,10 @@ def test_a_host_reads_itself_with_the_package_around_the_agent(tmp_path):
     (port_files / "state").write_text("4: ACTIVE\n")
     known = host_facts_script.answer({"agent": AGENT, "facts": True}, {}, tmp_path)
     (device,) = known["facts"]["rdma_devices"]
+    (tmp_path / "ringleader").mkdir()
+    (tmp_path / "ringleader/__init__.py").write_text("print('{broken')\n")
+    assert host_facts_script.settings_facts(str(tmp_path / "ringleader/agents/rank_agent.py")) is None
     assert device["name"] == "mlx5_0" and device["ports"][0]["state"] == "ACTIVE"
-
-
-@pytest.mark.process
-def test_a_host_whose_package_has_no_reader(tmp_path):
-    package = tmp_path / "ringleader"
-    package.mkdir()
-    (package / "__init__.py").write_text("print('{broken')\n")
-    assert host_facts_script.settings_facts(str(package / "agents/rank_agent.py")) is None
 
 
 def test_agents_are_told(tmp_path):
