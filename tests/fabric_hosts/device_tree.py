@@ -43,8 +43,6 @@ class DeviceTree(FileTree):
         self._ipv6: list[str] = []
         self.netdev("lo", kind=772, mtu=65536, state="unknown", carrier=1)
 
-    # --- PCI ----------------------------------------------------------------------------------------------
-
     def pci(
         self,
         *path,
@@ -88,12 +86,9 @@ class DeviceTree(FileTree):
         return place
 
     def bridge(self, *path: str, node: int = -1, acs: bool | None = None, device: int = 0x1030) -> str:
-        """Add a bridge; ``acs``: whether its access control redirects, ``None``: it is not to be read."""
         config = b"\0" * 64 if acs is None else config_space(acs_redirects=acs)
         fields: dict[str, Any] = {"code": 0x060400, "driver": "pcieport", "node": node, "config": config}
         return self.pci(*path, vendor=0x1000, device=device, speed="32.0", width=16, **fields)
-
-    # --- network interfaces -------------------------------------------------------------------------------
 
     def netdev(
         self,
@@ -125,11 +120,8 @@ class DeviceTree(FileTree):
             self.ipv4.append((name, ipv4))
 
     def ipv6(self, name: str, address: str) -> None:
-        """Add an IPv6 address, 32 hexadecimal digits."""
         self._ipv6.append(f"{address} 02 40 20 80 {name:>8}")
         self.file("proc/net/if_inet6", "\n".join(self._ipv6))
-
-    # --- RDMA ---------------------------------------------------------------------------------------------
 
     def rdma(
         self,
@@ -206,10 +198,7 @@ class DeviceTree(FileTree):
         usual = {"rate": "400 Gb/sec (4X NDR)", "sm_lid": 1, "gids": gids, "counters": {}, "hw_counters": {}}
         self.port(place, **usual | port)
 
-    # --- GPUs -------------------------------------------------------------------------------
-
     def nvidia(self, version: str = "570.133.20", *, open_modules: bool = True) -> None:
-        """Add the NVIDIA driver."""
         kind = "Open Kernel Module" if open_modules else "Kernel Module"
         self.file(
             "proc/driver/nvidia/version",
@@ -233,7 +222,6 @@ class DeviceTree(FileTree):
 
 
 def config_space(*, acs_redirects: bool) -> bytes:
-    """Return a configuration space with an AER and an ACS capability."""
     config = bytearray(4096)
     struct.pack_into("<I", config, 0x100, 0x0001 | 1 << 16 | 0x148 << 20)
     struct.pack_into("<IHH", config, 0x148, 0x000D | 1 << 16, 0x5F, 0x1D if acs_redirects else 0)
@@ -241,7 +229,6 @@ def config_space(*, acs_redirects: bool) -> bytes:
 
 
 def nic_config(*, relaxed_ordering: bool = True, read_request: int = 4096) -> bytes:
-    """Return the configuration space of a NIC whose second capability is PCI Express."""
     config = bytearray(256)
     config[0x06], config[0x34] = 0x10, 0x40
     struct.pack_into("<BB", config, 0x40, 0x01, 0x60)
@@ -264,7 +251,6 @@ def _resource(bars: tuple[int, ...]) -> str:
 
 
 def ipv4_gid(address: str) -> str:
-    """Return the GID of an IPv4 address: ``0000:…:ffff:0a00:0001``."""
     high, upper, lower, low = (int(part) for part in address.split("."))
     return f"0000:0000:0000:0000:0000:ffff:{high << 8 | upper:04x}:{lower << 8 | low:04x}"
 
@@ -275,6 +261,5 @@ def link_local_gid(guid: str) -> str:
 
 
 def roce_gids(guid: str, netdev: str, ipv4: str = "") -> tuple[tuple[str, str | None, str | None], ...]:
-    """Return the usual table of a RoCE port: version 1 and 2 of the link-local and of the IPv4 address."""
     addresses = [link_local_gid(guid), *([ipv4_gid(ipv4)] if ipv4 else [])]
     return tuple((address, kind, netdev) for address in addresses for kind in ("IB/RoCE v1", "RoCE v2"))

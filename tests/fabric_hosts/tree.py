@@ -99,14 +99,12 @@ class Tree(DeviceTree):
         self.file(f"proc/sys/{name.replace('.', '/')}", str(value))
 
     def huge_pages(self, total: int, free: int | None = None, *, kibibytes: int = 2048) -> None:
-        """Add one size of huge pages."""
         self.all(
             f"sys/kernel/mm/hugepages/hugepages-{kibibytes}kB",
             {"nr_hugepages": total, "free_hugepages": total if free is None else free},
         )
 
     def library(self, name: str, version: str = "", place: str = LIBRARIES) -> None:
-        """Add a shared library and, where it has a version, the link that programs load."""
         real = f"{name}.{version}" if version else name
         self.file(f"{place}/{real}", b"\x7fELF")
         if version:
@@ -129,7 +127,6 @@ class Tree(DeviceTree):
             self.file(path.lstrip("/"), "#!/bin/sh")
 
     def package(self, name: str, version: str) -> None:
-        """Add the record of a Python package."""
         self.file(f"{SITE_PACKAGES}/{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}")
 
     def software(self, *, gpus: bool) -> None:

@@ -140,7 +140,6 @@ def test_ranks_on_two_hosts_train_with_nothing_but_the_images_files(image, lab):
 
 
 def _processes(namespace: str, tree: Path) -> list[Mapped]:
-    """Look at every process of a host but the machine's own nsenter, by which we came in."""
     found = []
     for process in kernel_state.inside((namespace,))[namespace]:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
@@ -149,7 +148,6 @@ def _processes(namespace: str, tree: Path) -> list[Mapped]:
 
 
 def _is_rank(process: Mapped) -> bool:
-    """The launcher's own processes have another command line."""
     return process.command.startswith("python /code/mnist.py")
 
 

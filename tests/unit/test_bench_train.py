@@ -37,7 +37,6 @@ TIME = st.floats(0, 1)
 
 
 def rank_times(*steps: tuple[float, ...], rest: float = 0.0, told: tuple[float, ...] = ()) -> RankTimes:
-    """Times of a rank; ``rest``: what the loop took besides the parts, over all steps."""
     parts = dict(zip(PARTS, zip(*steps, strict=True), strict=True))
     return RankTimes(elapsed=sum(map(sum, steps)) + rest, told=told, **parts)
 

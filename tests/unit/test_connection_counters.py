@@ -26,7 +26,6 @@ def of_this_process(ignored: frozenset[int] = frozenset()) -> Connections:
 
 
 def ends(host: str, *, listener: str = "") -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a connection. ``listener``: the address that is listened on, if another one."""
     family = socket.AF_INET6 if ":" in (listener or host) else socket.AF_INET
     with socket.socket(family) as server:
         server.bind((listener or host, 0))
@@ -282,11 +281,7 @@ def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(
     connections.close()
 
 
-# --- messages ---------------------------------------------------------------------------------------------
-
-
 def message(info: bytes = bytes(120) + struct.pack("=QQ", 5, 7), kind: int = 20, family: int = 2) -> bytes:
-    """A message of the kernel about 10.0.0.1:1000 → 10.0.0.2:2000 (struct inet_diag_msg)."""
     addresses = socket.inet_aton("10.0.0.1") + bytes(12) + socket.inet_aton("10.0.0.2") + bytes(12)
     about = struct.pack("=4B", family, 1, 0, 0) + struct.pack("!HH", 1000, 2000) + addresses
     about += struct.pack("=I8sIIIII", 0, b"cookie!!", 0, 0, 0, 42, 99)

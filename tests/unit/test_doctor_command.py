@@ -53,7 +53,6 @@ def facts(name, **changes):
 
 @pytest.fixture
 def stored(tmp_path):
-    """Return a function that writes facts into a file."""
 
     def write(*found):
         path = tmp_path / f"facts-{len(list(tmp_path.iterdir()))}.json"

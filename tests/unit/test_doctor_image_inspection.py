@@ -124,9 +124,6 @@ def test_a_recipe_s_digest_does_not_depend_on_its_place() -> None:
     assert re.fullmatch("sha256:[0-9a-f]{64}", one.digest)
 
 
-# --- the list of packages ---------------------------------------------------------------------------------
-
-
 def test_packages(root: Path, tmp_path: Path) -> None:
     found = list(sbom.debian(root))
     assert [(one.name, one.version, one.source, one.licenses) for one in found] == [

@@ -37,7 +37,6 @@ else:
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A program called ib_write_bw; returns the file whose words make it fail."""
     mode = tmp_path / "mode"
     mode.write_text("")
     script = tmp_path / "ib_write_bw"

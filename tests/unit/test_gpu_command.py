@@ -111,9 +111,6 @@ def test_every_part_has_a_function(gpu: Any) -> None:
     assert sum(part.seconds for part in gpu.PARTS) < 1000
 
 
-# --- the record -------------------------------------------------------------------------------------------
-
-
 def test_the_package_and_the_page_say_what_the_results_say(gpu, capsys):
     import gpu_record
 
@@ -143,8 +140,6 @@ def test_a_result_becomes_a_line_of_each(gpu: Any, tmp_path: Path) -> None:
     assert second == "  failed on H with PyTorch 2.11, 2027-01-02: first"
     assert third.startswith("  never run: contract, raw, ") and "first" not in third
 
-
-# --- doctor against nvidia-smi ----------------------------------------------------------------------------
 
 LINES = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
 ROW = "0, GPU-0, 00000000:13:00.0, NVIDIA H100 80GB HBM3, 81559, 580.65.06, Enabled, 0, Default\n"
@@ -191,9 +186,6 @@ def test_doctor_differs_from_nvidia_smi(gpu: Any) -> None:
         "GPU-9 is not among doctor's"
     )
     assert differences(gpu, facts, gpus="") == ["nvidia-smi names no GPU, doctor 1"]
-
-
-# --- ringleader --version ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", [["--version", "--verbose"], ["--verbose", "--version"]])

@@ -134,7 +134,6 @@ class Rank:
         return Work(signature, digest, name="x", serial=0, array=array, out=array)
 
     def carry_out(self, *works: Work) -> None:
-        """Submit in this thread, and carry out in another, as the engine does."""
         self.gpu.set_device(self._own)
         for one in works:
             self.gpu.owns(tensors_of(one))
@@ -152,7 +151,6 @@ class Rank:
 
 
 def on_ranks(do, *, own=0, gpus=("GPU-0", "GPU-1")):
-    """Do something on two ranks at once; return them."""
     meetings, store = Meetings(), torch.distributed.HashStore()
     ranks = [Rank(rank, meetings, store, own=own, gpus=gpus) for rank in range(SIZE)]
     with ThreadPoolExecutor(SIZE) as threads:

@@ -38,7 +38,6 @@ def rendered(*steps: Step, test: tuple[str, ...] = ()) -> str:
 
 
 def section(text: str, name: str) -> str:
-    """The body of a section of the last stage."""
     parts = re.split(r"^(?=%|Bootstrap:)", text, flags=re.MULTILINE)
     return next(part.partition("\n")[2] for part in reversed(parts) if part.startswith(f"%{name}"))
 
@@ -140,9 +139,6 @@ def test_the_runscript_does_what_docker_run_does() -> None:
     script = section(rendered(Command(argv=("echo", "a b", "$HOME"))), "runscript")
     assert shell(script).stdout == "a b $HOME\n"
     assert shell(script, "printf", "%s", "x  y").stdout == "x  y"
-
-
-# --- any value ----------------------------------------------------------------------------------------
 
 
 def is_template(value: str) -> bool:

@@ -29,7 +29,6 @@ PIP = "/opt/venv/bin/python -m pip install "
 
 
 def commands(image: Image, stage: int = -1) -> str:
-    """Return every command of one stage, a line each: the last stage is the image."""
     found = [one for step in image.stages[stage].steps if isinstance(step, Run) for one in step.commands]
     return "\n".join(found)
 
@@ -234,9 +233,6 @@ def test_nothing_is_ignored_in_silence(words: str, said: str) -> None:
         image_of_words(words, machine=machine)
 
 
-# --- what is fetched -------------------------------------------------------------------------------------
-
-
 def test_every_checksum_is_one_and_no_two_are_the_same() -> None:
     sums = [one for row in projects().values() for _, one in row.sha256]
     assert all(re.fullmatch(r"[0-9a-f]{64}", one) for one in sums)
@@ -292,9 +288,6 @@ def test_a_check_notes_what_nothing_verifies() -> None:
     image = image_of_words("base=ubuntu:22.04 rdma.user-space=mlnx-ofed")
     [why] = [step.why for step in steps(image, Run) if step.why[:5] == "MLNX_"]
     assert "Unverified" in why
-
-
-# --- the recipes that come along -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PROFILES)

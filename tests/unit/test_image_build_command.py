@@ -82,8 +82,6 @@ def test_an_option_that_is_empty_is_as_if_it_were_not_there(name: str) -> None:
     assert ", ," not in str(caught.value) and "of ," not in str(caught.value)
 
 
-# --- progress ---------------------------------------------------------------------------------------------
-
 BUILDAH = """\
 [1/2] STEP 1/2: FROM debian:12 AS build
 [1/2] STEP 2/2: RUN make
@@ -148,8 +146,6 @@ def test_words_of_steps_tags_and_storage() -> None:
     words = builder("buildah", "--storage-driver", "vfs").build_words(options, directory="/c", isolation="")
     assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")
 
-
-# --- result -----------------------------------------------------------------------------------------------
 
 MANIFEST = json.dumps({"layers": [{"size": 2048}, {"size": 10}]})
 

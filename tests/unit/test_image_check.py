@@ -160,8 +160,6 @@ def test_compiled_code_runs_within_a_major_capability(archs, ptx, capability, is
     assert covers(archs, ptx, capability) is is_covered
 
 
-# --- all selections ----------------------------------------------------------------------------------
-
 TABLES = load()
 VERSIONS = [version for row in TABLES.torch for version, _ in row.versions]
 SELECTIONS = some.builds(
@@ -201,9 +199,6 @@ def test_a_newer_driver_is_never_too_old(selection: Selection, driver: str) -> N
     newest = clashes(replace(selection, driver="999"), TABLES)
     assert not [one for one in newest if one.where == "driver"]
     assert key(driver) < key("580") or not older
-
-
-# --- the command -------------------------------------------------------------------------------------
 
 
 def run(*words: str, text: str = "") -> Result:

@@ -43,7 +43,6 @@ def fits(sort: TextKind, value: str) -> bool:
 
 
 def toml(value: str) -> str:
-    """A text as TOML writes it."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -55,9 +54,6 @@ def rendered(*steps: Step) -> str:
 
 def only(text: str, kind: str) -> list[tuple[str, ...]]:
     return [one.value for one in docker_commands(text) if one.cmd.upper() == kind]
-
-
-# --- the whole of an instruction --------------------------------------------------------------------------
 
 
 def test_every_step() -> None:
@@ -103,9 +99,6 @@ def test_a_command_is_one_line(command: str) -> None:
 def test_a_path_that_docker_would_read_differently_is_a_mistake(path: str) -> None:
     with pytest.raises(ValueError, match="not a path"):
         rendered(Copy(sources=(path,), target="/x"))
-
-
-# --- any value ----------------------------------------------------------------------------------------
 
 
 @given(VALUES)
@@ -165,9 +158,6 @@ def test_a_path_of_the_image_comes_back(value: str) -> None:
     if fits(PATH, value):
         assert only(rendered(Copy(sources=("x",), target=value)), "COPY") == [("x", value)]
         assert only(rendered(Workdir(path=value)), "WORKDIR") == [(value,)]
-
-
-# --- chains -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

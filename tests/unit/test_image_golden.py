@@ -52,9 +52,6 @@ def test_no_golden_is_left_over() -> None:
     assert {path.name for path in GOLDEN.iterdir()} == wanted
 
 
-# --- Dockerfiles ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def linted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What hadolint says of each profile."""
@@ -110,9 +107,6 @@ def bare(shell: str) -> list[str]:
     return [word.rstrip(";") for word in shlex.split(shell) if word not in ("&&", "{", "}", "};", ";")]
 
 
-# --- definitions of Apptainer -----------------------------------------------------------------------------
-
-
 @every_profile
 def test_spython_reads_stages_labels_environment_and_test(tmp_path: Path, name: str) -> None:
     wanted = image(name).stages
@@ -147,7 +141,6 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 
 
 def scripts(whole: str) -> list[str]:
-    """The bodies of the sections that are shell."""
     parts = re.split(r"^(?=%|Bootstrap:)", whole, flags=re.MULTILINE)
     return [
         part.partition("\n")[2]

@@ -21,7 +21,6 @@ every_image = pytest.mark.parametrize("name", HISTORICAL)
 
 
 def rows(page: str) -> list[list[str]]:
-    """The cells of a page's last table, without its head."""
     table = re.split(r"\n\n", page[page.rindex("\n| --" if "\n| --" in page else "\n|--") :])[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
 
@@ -31,7 +30,6 @@ def quoted(cell: str) -> set[str]:
 
 
 def stages(name: str) -> dict[str, list[str]]:
-    """The instructions of each stage, each on one line; the last stage is called ``image``."""
     found: dict[str, list[str]] = {}
     stage = ""
     for line in re.sub(r" *\\\n *", " ", dockerfile.text(historical(name).image)).splitlines():
@@ -41,9 +39,6 @@ def stages(name: str) -> dict[str, list[str]]:
         if stage and not line.startswith("#"):
             found[stage].append(line)
     return found
-
-
-# --- the pages --------------------------------------------------------------------------------------------
 
 
 @every_image
@@ -72,9 +67,6 @@ def test_all_that_cannot_be_had_and_all_that_is_lacking_is_listed() -> None:
         assert not [one for one in found if one.startswith(("fault", "warning"))]
 
 
-# --- the commands -----------------------------------------------------------------------------------------
-
-
 @every_image
 def test_it_is_opened_as_it_is_with_its_own_self_test(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     image, contents = opened_image(name, UNCHANGED, checked=True)
@@ -97,8 +89,6 @@ def test_what_it_cannot_be_is_refused(opening, told: str) -> None:
     with pytest.raises(RequestError, match=told):
         opening("horovod-0.11")
 
-
-# --- the self-test, run here with programs that stand in --------------------------------------------------
 
 PROGRAMS = {
     "ldconfig": "echo libcuda.so.1",

@@ -99,9 +99,6 @@ def test_an_address_of_a_mirror_is_the_usual_one_in_the_file() -> None:
     assert f"torch @ {INDEX}/torch.whl " in text and place not in text
 
 
-# --- asking -----------------------------------------------------------------------------------------------
-
-
 def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float = 60.0):
     """Ask a program that stands for pip: a module of that name, found first."""
     (tmp_path / "pip").mkdir()

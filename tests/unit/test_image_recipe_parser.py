@@ -41,8 +41,6 @@ def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
     assert recipe_parser.recipe("\n".join(recipe_parser.as_toml(found)), name) == found
 
 
-# --- faults -----------------------------------------------------------------------------------------------
-
 BAD = {
     "too deep": (f"a = {'[' * 5000}", ("my.toml", "is not TOML: ", "")),
     "no TOML": ("name = \n", ("my.toml:1", "is not TOML: Invalid value", "")),
@@ -142,9 +140,6 @@ def test_urls() -> None:
         assert [one[0] for one in found] == ["my.toml:4 mirrors.pip", "my.toml:5 mirrors.set"]
     for url in ("http://a", "https://a.b-c.example:8080/x/y+z%20~/", "https://[::1]:80/simple"):
         assert recipe(HEAD + f'[mirrors]\npip = "{url}"\n').mirrors.pip == url
-
-
-# --- changes ----------------------------------------------------------------------------------------------
 
 
 def test_changes() -> None:

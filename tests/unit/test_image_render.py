@@ -34,7 +34,6 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A recipe of one's own with its files, in a directory."""
     directory = tmp_path / "recipes"
     (directory / "src").mkdir(parents=True)
     (directory / "src/train.py").write_text("print('hello')\n")
@@ -43,9 +42,6 @@ def mine(tmp_path: Path) -> Path:
     (directory / "r.whl").write_text("")
     (directory / "mine.toml").write_text(RECIPE)
     return directory
-
-
-# --- on standard output -----------------------------------------------------------------------------------
 
 
 def test_a_file_and_changes(call: Call, mine: Path) -> None:
@@ -68,9 +64,6 @@ def test_what_is_doubtful_is_said_and_what_is_historical_is_rendered(call: Call)
     code, out, err = call("image", "render", "all-frameworks-2019")
     assert (code, out) == (0, historical("all-frameworks-2019").image.kept[0])
     assert "all-frameworks-2019: gone: " in err
-
-
-# --- what is wrong ----------------------------------------------------------------------------------------
 
 
 def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
@@ -109,9 +102,6 @@ def test_a_file_that_is_no_text(call: Call, tmp_path: Path) -> None:
     assert call("image", "render", "x.toml") == (2, "", "ringleader: x.toml:2: is not UTF-8\n")
     (tmp_path / "d").mkdir()
     assert call("image", "render", "./d") == (2, "", "ringleader: ./d: cannot be read: Is a directory\n")
-
-
-# --- into a directory -------------------------------------------------------------------------------------
 
 
 def files(directory: Path) -> set[str]:
@@ -178,9 +168,6 @@ def test_only_what_is_copied_is_sent() -> None:
         "!src/lib/y",
         "!data",
     ]
-
-
-# --- list, and the group ----------------------------------------------------------------------------------
 
 
 def test_list(call: Call) -> None:

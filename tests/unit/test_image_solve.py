@@ -99,9 +99,6 @@ def test_all_wrong_words_are_told_at_once() -> None:
     assert [fault.where for fault in caught.value.faults] == ["torhc=1", "gpu=h900", "torch=9", "base=x?y"]
 
 
-# --- all constraints --------------------------------------------------------------------------------------
-
-
 def of(*values: str) -> some.SearchStrategy[str]:
     return some.sampled_from(["", "", *values])
 
@@ -142,9 +139,6 @@ def test_what_is_proposed_fits_has_what_was_asked_for_and_reads_back(constraints
     assert not [one for one in check(again, TABLES) if one.level in BAD]
     for name in (*("base", "python", "torch", "torch_variant", "tensorflow", "cuda"), "mpi", "rdma", "gpus"):
         assert getattr(again, name) == getattr(found, name), name
-
-
-# --- the command -------------------------------------------------------------------------------------
 
 
 def run(*words: str) -> Result:

@@ -30,9 +30,6 @@ def every_row(tables: Tables) -> Iterator[object]:
         yield from found if isinstance(found, tuple) else (found,)
 
 
-# --- rows -----------------------------------------------------------------------------------------
-
-
 def test_every_row_says_what_it_is_and_where_that_is_written() -> None:
     seen: set[str] = set()
     for row in every_row(load()):
@@ -152,9 +149,6 @@ def test_rows_that_are_not_well_formed_are_refused(row: dict[str, object], told:
         rows(Sample, [row])
 
 
-# --- references of images -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("reference", "name"),
     [
@@ -197,9 +191,6 @@ def test_an_image_of_cuda_tells_its_version(reference: str, told: tuple[str, str
     assert (found and (found.version, found.flavor, found.has_cudnn)) == told
 
 
-# --- versions -------------------------------------------------------------------------------------
-
-
 def test_versions_are_compared_as_numbers() -> None:
     assert key("2.10.0") > key("2.9.1") and key("1.8.0.post0") > key("1.8.0")
     assert key("2.8.0+cu128") == key("2.8.0")
@@ -215,9 +206,6 @@ def test_the_nearest_versions_are_known_and_in_order(pairs: list[tuple[int, int]
     assert set(found) <= set(known) and len(found) <= 3
     assert list(found) == sorted(found, key=key)
     assert len(found) == min(3, len(set(known)))
-
-
-# --- finding rows ---------------------------------------------------------------------------------
 
 
 def test_rows_are_found_as_users_write_them() -> None:

@@ -101,9 +101,6 @@ def test_devices_get_the_names_that_people_have_for_them(tmp_path: Path) -> None
     assert "the link of mlx5_3, ens1f0np0 (0000:5c:00.0) went down" in sentence(nic)
 
 
-# --- files --------------------------------------------------------------------------------------------------
-
-
 def rotated(path: Path) -> None:
     path.rename(path.with_suffix(".1"))
 
@@ -182,9 +179,6 @@ def test_this_machines_log_is_read_or_its_reason_is_known() -> None:
     host = read_host(areas=LOG, log="")
     found = host.kernel_log
     assert "the kernel's log" in host.late_areas or bool(found.source) != bool(found.why)
-
-
-# --- while a job runs ---------------------------------------------------------------------------------------
 
 
 def counter(root: Path, name: str, number: int, place: str = "counters") -> None:

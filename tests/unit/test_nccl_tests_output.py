@@ -115,7 +115,6 @@ OLDEST = """
 
 
 def only(text: str, operation: str = "allreduce", **options: object) -> CollectiveRun:
-    """The one run of an output."""
     (test,) = parse_text(text, "out.txt")
     runs, faults = runs_of(test, operation=operation, name="x", source="out.txt", **{"ranks": None} | options)
     assert not faults, faults

@@ -74,9 +74,6 @@ def test_a_dry_run_prints_rounds_sizes_and_the_job_and_writes_nothing(words, cal
     assert "mpirun" in out and "ringleader.bench.pair_program" in out
 
 
-# --- programs of others -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("program", "sizes", "runs"),
     [
@@ -129,9 +126,6 @@ def test_a_file_that_cannot_be_read_is_named(text, word, tmp_path, call):
     file.write_text(text)
     code, _, err = call("bench", "p2p", "--from-file", file)
     assert code == 2 and str(file) in err and word in err
-
-
-# --- text -------------------------------------------------------------------------------------------------
 
 
 def run_of(hosts, rates, *, latency=2e-6, spread=0.05, cores=64, sizes=(1, 1 << 20)):

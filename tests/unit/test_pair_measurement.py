@@ -86,9 +86,6 @@ def measured(launch, asked=None, kept=None):
     return measure(asked or request(), launch=launch, keep=kept.append, **options).run
 
 
-# --- time and windows -------------------------------------------------------------------------------------
-
-
 def test_time_and_windows():
     assert [window_of(64, size) for size in (1, 1 << 20, 1 << 21, 1 << 26, 1 << 30)] == [64, 64, 32, 1, 1]
     assert (repetitions(1.0, 0.1, 1000), repetitions(1.0, 1e-9, 1000), repetitions(0, 5.0, 9)) == (
@@ -157,9 +154,6 @@ def test_half_of_round_trips(times, latency, low, p99):
     assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
 
 
-# --- rounds -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("hosts", "rounds"),
     [((0, 1), 1), ((0, 0), 1), ((0, 1, 2, 3), 3), ((0, 0, 0), 3), ((0, 0, 1, 1), 5), (tuple(range(40)), 2)],
@@ -181,9 +175,6 @@ def test_the_plan_shares_the_time_out_and_names_the_jobs_ranks():
     assert not plan_of(request()).one_at_a_time
     unknown = plan_of(request(hosts=(), ranks=(2, 3, 5)))
     assert len(unknown.rounds) == 3 and unknown.one_at_a_time
-
-
-# --- answers ----------------------------------------------------------------------------------------------
 
 
 def test_every_size_of_every_pair_becomes_a_transfer_in_each_direction():

@@ -113,8 +113,6 @@ def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:
     assert call(*words[:-1], "--rdma-claim-template", "pairs", "a")[0] == 0
 
 
-# --- what no request may do -------------------------------------------------------------------------------
-
 TEXTS = some.sampled_from(["", "rdma/hca", "nvidia.com/rdma-vf", "x", "a b", "-"])
 REQUESTS = some.builds(
     RdmaRequest,
@@ -197,9 +195,6 @@ def test_what_was_given_once_is_not_given_again(request: RdmaRequest) -> None:
     once = deepcopy(pod)
     add_nics(pod, allocation, job="train", role="worker")
     assert pod == once
-
-
-# --- remarks ----------------------------------------------------------------------------------------------
 
 
 def said(**words: Any) -> str:

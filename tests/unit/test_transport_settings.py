@@ -140,9 +140,6 @@ def test_settings_are_weaker_than_all_the_rest(make_mpi):
     assert found["RANK"] == "0" and found["NCCL_IB_TIMEOUT"] == "20"
 
 
-# --- what hosts are asked and answer ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("hosts", "wanted", "asked"), [(2, True, True), (2, False, False), (1, True, False)])
 def test_facts_are_asked_of_several_hosts_only(hosts, wanted, asked):
     names = tuple(Host(name=f"h{at}") for at in range(hosts))

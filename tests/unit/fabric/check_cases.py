@@ -46,7 +46,6 @@ def said(*texts: str, **event: Any) -> HostFacts:
 
 
 def worst(id: str, host: HostFacts) -> CheckResult:
-    """Return the worst result of a check."""
     check = next(one for one in HOST_CHECKS if one.id == id)
     return min(check.results(host), key=lambda one: list(Verdict).index(one.verdict))
 
@@ -106,7 +105,6 @@ def pod() -> HostFacts:
 
 @functools.cache
 def efa() -> HostFacts:
-    """A virtual machine with EFA."""
     return _complete("efa", "efa")
 
 
@@ -120,7 +118,6 @@ def device(base: HostFacts | None = None, **fields: Any) -> HostFacts:
 
 
 def port(base: HostFacts | None = None, **fields: Any) -> HostFacts:
-    """Return a host whose first RDMA port is changed; of the Pod, that of the device that it may open."""
     host = base or hgx()
     usable = {one.rdma_device for one in host.rdma_files}
     devices = tuple(
@@ -131,7 +128,6 @@ def port(base: HostFacts | None = None, **fields: Any) -> HostFacts:
 
 
 def read_twice(host: HostFacts, seconds: float = 30) -> HostFacts:
-    """Return a host that was read before, when all counters stood where they stand."""
     ports = {
         f"{device.name} port {port.number}": port.counters
         for device in host.rdma_devices
@@ -172,7 +168,6 @@ def pci(address: str, **fields: Any) -> HostFacts:
 
 
 def bridge(**fields: Any) -> HostFacts:
-    """Return a host with a change of the bridge right above the first GPU."""
     found = hgx().pci_device(hgx().gpus[0].pci_address)
     return pci(found.ancestors[-1], **fields)
 

@@ -43,7 +43,6 @@ def rdma(name: str, one: RdmaPort, *, pci: str = "", node_type: int = 1, driver=
 
 
 def pci(path: str, node: int | None = None, **values) -> PciDevice:
-    """A device from its path below /sys/devices."""
     *ancestors, address = path.split("/")
     fields = {"vendor": None, "device": None, "device_class": None, "numa_node": node, **values}
     return PciDevice(address=address, ancestors=tuple(ancestors), **fields)

@@ -36,7 +36,6 @@ replace = dataclasses.replace
 
 
 def check(*cases: tuple[str, str, str, HostFacts]) -> None:
-    """Judge hosts: the check, its worst verdict, words of what is seen or to do, the host."""
     for id, verdict, words, host in cases:
         result = worst(id, host)
         assert result.verdict == verdict and words in f"{result.seen} → {result.remedy}", (words, result)

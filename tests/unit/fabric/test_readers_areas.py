@@ -19,7 +19,6 @@ def tree():
 
 @pytest.fixture
 def files(tmp_path, tree):
-    """Files of the tree, which is written when it is asked for the first time."""
 
     class Written(Files):
         def _is_late(self, name):
@@ -29,9 +28,6 @@ def files(tmp_path, tree):
             return super()._is_late(name)
 
     return Written(tmp_path)
-
-
-# --- control groups ---------------------------------------------------------------------------------------
 
 
 def test_control_groups_version_2_take_the_tightest_on_the_way_up(tree, files):
@@ -82,9 +78,6 @@ def test_process_and_memory(tree, files):
     assert pages == [(2 << 20, 512, 100), (1 << 30, 2, 2)]
 
 
-# --- PCI --------------------------------------------------------------------------------------------------
-
-
 def test_acs():
     assert pci_devices.acs_redirects(config_space(acs_redirects=True)) is True
     assert pci_devices.acs_redirects(config_space(acs_redirects=False)) is False
@@ -119,9 +112,6 @@ def test_bridges_above_a_wanted_device_are_read_and_other_devices_are_not(tree, 
     assert (nic.address, nic.ancestors) == ("0000:01:00.0", ("pci0000:00", "0000:00:01.0"))
     assert (nic.link_speed, nic.link_speed_max, nic.link_width, nic.link_width_max) == (16.0, 32.0, 8, 16)
     assert (nic.numa_node, nic.acs_redirects, nic.iommu_group) == (1, None, None)
-
-
-# --- network and RDMA -------------------------------------------------------------------------------------
 
 
 def test_net_devices(tree, files):
@@ -182,9 +172,6 @@ def test_rates_and_device_files(tree, files):
     assert rdma_devices.read(Files(files.root / "nothing"))["rdma_netns_exclusive"] is None
 
 
-# --- GPUs -------------------------------------------------------------------------------------------------
-
-
 def test_displays_of_the_processor_and_of_the_board_are_no_gpus(tree, files):
     for address, vendor, code in (
         ("0000:00:02.0", 0x8086, 0x030000),
@@ -213,9 +200,6 @@ def test_driver_version(tree, files, line, version, is_open):
     tree.file("proc/driver/nvidia/version", f"{line}\nGCC version: gcc version 12.3.0 (Ubuntu 12.3.0-1)")
     _, driver = gpus.read(files)
     assert (driver.version, driver.open_modules) == (version, is_open)
-
-
-# --- kernel -----------------------------------------------------------------------------------------------
 
 
 def test_system(tree, files):
@@ -265,9 +249,6 @@ def test_hypervisors(tree, files, vendor, product, flag, name):
     tree.system(memory=1, cpus="0", hypervisor=flag)
     tree.all("sys/class/dmi/id", {"sys_vendor": vendor, "product_name": product})
     assert kernel.read(files, {})["hypervisor"] == name
-
-
-# --- variables --------------------------------------------------------------------------------------------
 
 
 def test_variables_that_steer_transports_and_no_secret():

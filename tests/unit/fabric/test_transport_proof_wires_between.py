@@ -96,7 +96,6 @@ SOFT_ROCE = ["UCX  INFO  0x1 inter-node cfg#3 tag(rc_verbs/rxe0:1)"]
 
 
 def soft(eth0: float, packets: int, **keywords: Any) -> HostEvidence:
-    """Return a host with Soft-RoCE, as its counters stand on real verbs: packets, and bytes of eth0."""
     one = host({"rxe": "N/A", "eth0": eth0}, mpi=between(256), **keywords)
     counted = [
         replace(each, rdma_ports={"rxe0/1": replace(each.rdma_ports["rxe0/1"], values=values)})

@@ -47,7 +47,6 @@ def slowed(area: str, monkeypatch: pytest.MonkeyPatch) -> HostFacts:
 
 @functools.cache
 def whole_results(host: Any) -> dict[str, Any]:
-    """Return what checks say of a host that was read in time."""
     return {one.id: one.results(host()) for one in CHECKS}
 
 

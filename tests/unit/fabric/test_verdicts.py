@@ -175,9 +175,6 @@ def test_what_is_bad_alike_on_all_is_said_once() -> None:
     assert together(each, 4) == each and together(each[:1], 1) == each[:1]
 
 
-# --- counters ---------------------------------------------------------------------------------------------
-
-
 def test_counters_of_one_reading_and_between_two() -> None:
     for id, values, verdict in (
         ("port.errors", {"symbol_error": 13}, "pass"),  # of 81,000,000,000 packets
@@ -204,9 +201,6 @@ def test_an_earlier_reading_of_the_host_is_what_counters_are_compared_with() -> 
     host = since(counters(symbol_error=1_000_000), counters(symbol_error=1_000_000))
     assert worst("port.errors", host).verdict == "pass"
     assert host.earlier and host.earlier.interfaces["eno1"] == {**hgx().net_devices[0].statistics}
-
-
-# --- what readers find of it ------------------------------------------------------------------------------
 
 
 def test_new_facts_of_the_trees() -> None:

@@ -37,7 +37,6 @@ def between(mib: float, most: float | None = None) -> LibraryTraffic:
 
 
 def local(mib: float) -> LibraryTraffic:
-    """Return this many MiB within the host."""
     return LibraryTraffic(local=int(mib * MIB))
 
 
