@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 from tests.job_outcomes import outcome_of
+from tests.unit.fabric import machines
 
 from ringleader.bench.fabric_programs import LISTEN_SECONDS
 from ringleader.bench.pair_plan import PairPlan
@@ -16,8 +17,7 @@ from ringleader.doctor.active_tests import PROGRAM_SIZE, measure_hosts
 from ringleader.doctor.active_verdicts import judge
 from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.facts import Clock, DeviceFile, Gpu, Process, RdmaDevice, RdmaPort, Software
-from ringleader.fabric.facts import HostFacts as Facts
+from ringleader.fabric.facts import Gpu
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Host, Job
 
@@ -36,30 +36,15 @@ LATENCY = """\
 
 def facts(*, ports=(400e9,), programs=("ib_write_bw",), gpus=0):
     """Return a host with an InfiniBand port of each rate."""
-    devices = tuple(
-        RdmaDevice(
-            name=f"mlx5_{number}",
-            node_type=1,
-            pci_address=f"0000:{number + 16:x}:00.0",
-            ports=(
-                RdmaPort(
-                    number=1, state="ACTIVE", physical_state="LinkUp", rate=rate, link_layer="InfiniBand"
-                ),
-            ),
-        )
-        for number, rate in enumerate(ports)
+    cards = tuple(
+        machines.rdma(f"mlx5_{at}", machines.port(gbits=rate / 1e9), pci=f"0000:{at + 16:x}:00.0")
+        for at, rate in enumerate(ports)
     )
-    return Facts(
-        hostname="h",
-        clock=Clock(read_at=0.0),
-        process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
-        software=Software(
-            python="", executable="", ringleader="", programs={name: f"/bin/{name}" for name in programs}
-        ),
-        rdma_devices=devices,
-        rdma_files=(DeviceFile(path="/dev/infiniband/uverbs0"),),
-        gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus)),
+    found = machines.host(
+        devices=cards, gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus))
     )
+    software = dataclasses.replace(found.software, programs={name: f"/bin/{name}" for name in programs})
+    return dataclasses.replace(found, software=software)
 
 
 class Cluster:

@@ -210,6 +210,11 @@ sys.stdin.read()
 
 @pytest.mark.parametrize("limit", ["MOST_PAIRS", "MOST_SENT"])
 def test_pairs_that_are_left_out_are_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    connections = of_this_process()
+    with monkeypatch.context() as late:  # what one look was too late for, the next one counts
+        late.setattr(connection_counters, "READ_SECONDS", -1.0)
+        connections.look()
+        assert not connections.missing and connections.end()["missing"]
     monkeypatch.setattr(connection_counters, limit, 0)
     connections = of_this_process()
     near, far = ends(HOME)
@@ -254,18 +259,6 @@ def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.Mon
         -1,
         {"pairs": [], "unowned": [], "missing": "Protocol not supported"},
     )
-
-
-def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only at the end: what one look was too late for, the next one counts."""
-    connections = of_this_process()
-    with monkeypatch.context() as late:
-        late.setattr(connection_counters, "READ_SECONDS", -1.0)
-        connections.look()
-    assert not connections.missing
-    connections.look()
-    monkeypatch.setattr(connection_counters, "READ_SECONDS", -1.0)
-    assert connections.end()["missing"]
 
 
 def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(monkeypatch):

@@ -27,14 +27,8 @@ from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software
 from ringleader.measurements.point_to_point import Silence, Transfer
 from ringleader.plan.job import Job
 
-OPENMPI = MpiFacts(
-    family="Open MPI",
-    version="5.0.11",
-    mpirun="/env/bin/mpirun",
-    library="/env/lib/libmpi.so.40",
-    embedded=True,
-    built_with={"ucx": True},
-)
+PLACE = {"mpirun": "/env/bin/mpirun", "library": "/env/lib/libmpi.so.40"}
+OPENMPI = MpiFacts(family="Open MPI", version="5.0.11", embedded=True, built_with={"ucx": True}, **PLACE)
 GOLDEN = Path(__file__).parent.parent / "golden" / "doctor"
 SOFTWARE = Software(
     python="3.12.3",

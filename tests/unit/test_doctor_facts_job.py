@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 from tests.job_outcomes import outcome_of
+from tests.unit.fabric import machines
 
 from ringleader.dataclass_json import document
 from ringleader.doctor.facts_job import one_rank_each, read_hosts
 from ringleader.doctor.facts_program import ROUNDS, compared_clocks
 from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
-from ringleader.fabric.facts import Clock, HostFacts, Process, Software
+from ringleader.fabric.facts import Clock
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Host, Job
 
@@ -19,9 +20,7 @@ SILENT = Fault(where="host h2", what="nothing listens on it", hint="start sshd t
 
 
 def facts(hostname):
-    process = Process(uid=0, capabilities=0, bounding_capabilities=0, limits={})
-    software = Software(python="3.12", executable="/python", ringleader="1")
-    return HostFacts(hostname=hostname, clock=Clock(read_at=1.0), process=process, software=software)
+    return machines.host(hostname=hostname, clock=Clock(read_at=1.0))
 
 
 class Launcher:

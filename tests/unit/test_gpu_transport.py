@@ -181,26 +181,6 @@ def test_works_of_several_gpus_are_exchanged_together_and_one_by_one() -> None:
         assert rank.gpu.contexts == {0, 1}
 
 
-def test_a_rank_that_has_joined_takes_part_from_its_own_gpu() -> None:
-    def do(rank: Rank) -> None:
-        if rank.rank == 0:
-            work = rank.work(5.0, 1)
-            rank.carry_out(work)
-            check(work, 5.0)
-            return
-        zeros = torch.zeros(4)  # on the host; nobody here submitted it
-        signature = Signature(kind="allreduce", dtype="float32", shape=(4,), device="cuda", op=ReduceOp.SUM)
-        kind = rank.gpu.device_of
-        rank.transport._device_of = lambda tensor: torch.device("meta") if tensor is zeros else kind(tensor)
-        rank.transport._staged_for = lambda device, aside=False: rank.transport._transport
-        rank.gpu.place(zeros, 1)
-        rank.in_engine(Work(signature, 0, name="x", serial=0, array=zeros, out=zeros))
-
-    ranks = on_ranks(do, own=1)
-    assert ranks[1].transport._device == torch.device("cpu", 1)
-    assert ranks[1].gpu.contexts == {1}
-
-
 def test_the_script_waits_for_every_gpu_of_a_sequence() -> None:
     def do(rank: Rank) -> None:
         rank.carry_out(rank.work(0.0, 0))

@@ -191,6 +191,8 @@ def test_outputs_of_old_versions() -> None:
     oldest = only(OLDEST)
     assert oldest.series[0].results[0].out_of_place == Timing(seconds=0.5e-3)
     assert (oldest.ranks, oldest.redop, oldest.failure) == (2, "sum", "")
+    assert operation_named("/opt/nccl-tests/build/reduce_scatter_perf_mpi") == "reducescatter"
+    assert operation_named("gather_perf") == ""
 
 
 def test_prefixes_of_mpirun_and_lost_hashes() -> None:
@@ -265,18 +267,6 @@ def test_an_output_that_broke_off_says_so() -> None:
     assert only(cut).failure == "the output ends before its footer"
     failed = cut + "host: Test NCCL failure common.cu:958 'unhandled cuda error'\n"
     assert only(failed).failure.startswith("Test NCCL failure common.cu:958")
-
-
-@pytest.mark.parametrize(
-    ("program", "operation"),
-    [
-        ("all_reduce_perf", "allreduce"),
-        ("/opt/nccl-tests/build/reduce_scatter_perf_mpi", "reducescatter"),
-        ("gather_perf", ""),
-    ],
-)
-def test_programs_tell_the_operation(program: str, operation: str) -> None:
-    assert operation_named(program) == operation
 
 
 @pytest.mark.parametrize("before", ["\ufeff", "\x1b[?2004h", "\x1b]0;gpu01\x07", "\ufeff\x1b[0m"])

@@ -92,15 +92,6 @@ def test_no_folk_remedy() -> None:
         assert folk.isdisjoint(dict(profile.env + profile.multus_env)) and profile.source and profile.summary
 
 
-def test_nics_without_gpus_need_no_common_root(call: Call) -> None:
-    argv = ("--image", "a", "-n", "2", "--rdma", "dra", "--rdma-count", "2", "--", "a")
-    template, _ = documents(call("render", "mpijob", *argv)[1])
-    devices = template["spec"]["spec"]["devices"]
-    assert [one["name"] for one in devices["requests"]] == ["nic-0", "nic-1"]
-    assert "constraints" not in devices
-    kubernetes_validate.validate(template, "1.34", strict=True)
-
-
 @pytest.mark.parametrize("mpi", ["OpenMPI", "Intel", "MPICH"])
 def test_sshd_and_ssh_agree_on_a_port_of_their_own(call: Call, mpi: str) -> None:
     argv = ("--image", "a", "-n", "4", "--mpi-implementation", mpi, "--rdma", "host-network", "--", "a")
@@ -121,42 +112,20 @@ def test_sshd_and_ssh_agree_on_a_port_of_their_own(call: Call, mpi: str) -> None
     assert [word.partition("=")[0] for word in told] == variables[mpi]
 
 
-def test_with_a_device_plugin_the_hosts_network_needs_no_privileges(call: Call) -> None:
-    argv = ("--image", "a", "--rdma", "host-network", "--rdma-resource", "rdma/hca", "--", "a")
-    (job,) = documents(call("render", "mpijob", *argv)[1])
-    (worker,), _ = pods_of([job])
-    first = worker["spec"]["containers"][0]
-    assert first["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
-    assert first["resources"]["limits"] == {"rdma/hca": "1"}
-    assert [one["name"] for one in worker["spec"]["volumes"]] == ["shm"]
-    assert worker["spec"]["hostNetwork"] is True
-    assert worker["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
-
-
-@pytest.mark.parametrize(
-    ("word", "names"),
-    [
-        ("nfd", ["rdma.capable", "rdma.available"]),
-        ("nfd-0.12", ["custom-rdma.capable", "custom-rdma.available"]),
-    ],
-)
-def test_labels_of_node_feature_discovery(call: Call, word: str, names: list[str]) -> None:
+def test_labels_of_node_feature_discovery(call: Call) -> None:
     """node-feature-discovery, tag by tag: custom-rdma.* up to 0.12, rdma.* since 0.13; never network-rdma."""
-    labels = ("--node-label", word, "--node-label", "rack=7", "--node-label", "rack=7")
-    argv = ("--image", "a", "--rdma", "shared", *labels, "--", "a")
-    _, out, _ = call("render", "mpijob", *argv)
-    (worker,), (launcher,) = pods_of(documents(out))
-    required = worker["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (term,) = required["nodeSelectorTerms"]
-    assert term["matchExpressions"] == [
-        *(
-            {"key": f"feature.node.kubernetes.io/{name}", "operator": "In", "values": ["true"]}
-            for name in names
-        ),
-        {"key": "rack", "operator": "In", "values": ["7"]},
-    ]
-    assert "affinity" not in launcher["spec"]
-    assert "network-rdma" not in out
+    for word, prefix in (("nfd", "rdma"), ("nfd-0.12", "custom-rdma")):
+        labels = ("--node-label", word, "--node-label", "rack=7", "--node-label", "rack=7")
+        _, out, _ = call("render", "mpijob", "--image", "a", "--rdma", "shared", *labels, "--", "a")
+        (worker,), (launcher,) = pods_of(documents(out))
+        required = worker["spec"]["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        (term,) = required["nodeSelectorTerms"]
+        names = [f"feature.node.kubernetes.io/{prefix}.{one}" for one in ("capable", "available")]
+        values = {**{name: ["true"] for name in names}, "rack": ["7"]}
+        assert {one["key"]: one["values"] for one in term["matchExpressions"]} == values
+        assert "affinity" not in launcher["spec"] and "network-rdma" not in out
 
 
 def test_what_the_user_sets_wins(call: Call) -> None:

@@ -89,18 +89,6 @@ def test_acs():
     assert pci_devices.acs_redirects(b"\xff" * 4096) is None
 
 
-def test_bar_sizes():
-    text = (
-        "0x00000000fb000000 0x00000000fbffffff 0x0000000000040200\n"
-        "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
-        "0x000000000000e000 0x000000000000e07f 0x0000000000040101\n"  # ports, not memory
-        "junk\n0x1 0x2\n"
-        "0x0000382000000000 0x000038200fffffff 0x000000000014220c\n"
-        "0x00000000fc000000 0x00000000fc07ffff 0x0000000000046200\n"  # the ROM
-    )
-    assert pci_devices.bar_sizes(text) == (16 << 20, 256 << 20)
-
-
 def test_bridges_above_a_wanted_device_are_read_and_other_devices_are_not(tree, files):
     tree.bridge("pci0000:00", "0000:00:01.0", acs=True)
     tree.bridge("pci0000:00", "0000:00:02.0")
@@ -135,22 +123,6 @@ def test_net_devices(tree, files):
     assert files.unreadable == ()
 
 
-def test_gids_of_other_network_namespaces_have_no_kind_and_are_no_fault(tree, files):
-    device = tree.rdma("mlx5_0", verbs=0)
-    gids = (
-        ("fe80:0000:0000:0000:0000:0000:0000:0000", "IB/RoCE v1", "eth0"),
-        ("0000:0000:0000:0000:0000:ffff:0a00:0001", UNREADABLE, UNREADABLE),
-        ("0000:0000:0000:0000:0000:ffff:0a00:0002", "RoCE v2", "eth0"),
-    )
-    tree.port(device, rate="100 Gb/sec (4X EDR)", link_layer="Ethernet", gids=gids, table=20)
-    (found,) = rdma_devices.read(files)["rdma_devices"]
-    assert [(one.index, one.kind, one.netdev) for one in found.ports[0].gids] == [
-        (1, "", ""),
-        (2, "RoCE v2", "eth0"),
-    ]
-    assert files.unreadable == ()
-
-
 def test_rates_and_device_files(tree, files):
     rates = {"400 Gb/sec (4X NDR)": 400e9, "2.5 Gb/sec (1X SDR)": 2.5e9, "": None, "fast": None}
     for number, rate in enumerate(rates):
@@ -182,40 +154,6 @@ def test_displays_of_the_processor_and_of_the_board_are_no_gpus(tree, files):
     ):
         tree.pci("pci0000:00", address, vendor=vendor, device=1, code=code)
     assert [one.pci_address for one in gpus.read(files)[0]] == ["0000:04:00.0", "0000:05:00.0"]
-
-
-@pytest.mark.parametrize(
-    ("line", "version", "is_open"),
-    [
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build  (x@y)",
-            "570.133.20",
-            True,
-        ),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12", "535.183.01", False),
-        ("", "", None),
-    ],
-)
-def test_driver_version(tree, files, line, version, is_open):
-    tree.file("proc/driver/nvidia/version", f"{line}\nGCC version: gcc version 12.3.0 (Ubuntu 12.3.0-1)")
-    _, driver = gpus.read(files)
-    assert (driver.version, driver.open_modules) == (version, is_open)
-
-
-def test_system(tree, files):
-    tree.system(memory=1, cpus="0", modules=("ib_core", "mlx5_ib"))
-    tree.file("sys/module/rdma_ucm/refcnt", "0")
-    tree.file("sys/class/iommu/dmar0/x", "")
-    tree.sysctl("net.core.rmem_max", 212992)
-    tree.sysctl("net.ipv4.tcp_rmem", "4096\t131072\t6291456")
-    found = kernel.read(files, {})
-    expected = {
-        **{"hostname": "host", "kernel": "6.8.0-45-generic", "architecture": "x86_64"},
-        **{"system": "Ubuntu 24.04.1 LTS", "container": "", "hypervisor": "", "iommus": ("dmar0",)},
-        "modules": ("ib_core", "mlx5_ib", "rdma_ucm"),
-        "sysctls": {"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 131072 6291456"},
-    }
-    assert found | expected == found
 
 
 @pytest.mark.parametrize(

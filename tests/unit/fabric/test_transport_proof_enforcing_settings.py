@@ -3,27 +3,17 @@
 from typing import Any
 
 import pytest
+from tests.unit.fabric import machines
 
-from ringleader.fabric.facts import Clock, Gpu, HostFacts, Library, MpiFacts, Process, Software
+from ringleader.fabric.facts import Gpu, HostFacts, MpiFacts
 from ringleader.fabric.transport_proof.enforcing_settings import enforcing_settings
 from ringleader.fabric.transport_proof.requirement import parse_requirement
 
 
 def facts(*, gpus: int = 0, nccl: str = "", mpi: str = "", ucx: bool | None = None) -> HostFacts:
-    mpis = (MpiFacts(family=mpi, version="5.0", mpirun="mpirun", built_with={"ucx": ucx}),) if mpi else ()
-    return HostFacts(
-        hostname="n1",
-        clock=Clock(read_at=0.0),
-        process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
-        software=Software(
-            python="3.11",
-            executable="python3",
-            ringleader="0",
-            mpis=mpis,
-            nccl=(Library(name="libnccl.so.2", version=nccl),) if nccl else (),
-        ),
-        gpus=tuple(Gpu(index=index, pci_address="") for index in range(gpus)),
-    )
+    found = MpiFacts(family=mpi, version="5.0", mpirun="mpirun", built_with={"ucx": ucx}) if mpi else None
+    cards = tuple(Gpu(index=index, pci_address="") for index in range(gpus))
+    return machines.host(nccl=nccl, mpi=found, gpus=cards)
 
 
 @pytest.mark.parametrize(

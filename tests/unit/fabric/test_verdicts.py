@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.fabric_hosts import facts, tree
+from tests.fabric_hosts import tree
 from tests.unit.fabric.check_cases import (
     counters,
     environment,
@@ -138,19 +138,17 @@ def test_a_fault_of_one_of_several_hosts_explains_what_differs() -> None:
     assert "        ↳ WARN  hosts.hcas  7 (expected: 8, as on 2 hosts) [c]\n" in text
 
 
-@pytest.mark.parametrize(
-    ("odd", "expected", "causes"),
-    [
+def test_a_difference_is_explained_where_all_odd_hosts_are():
+    for odd, expected, causes in (
         (("h1",), "8", 1),
         (("h1", "h2"), "8", 1),
         (("h1", "h2", "h3"), "8", 0),  # a cable of two hosts says nothing of the third
         (("h1", "h4"), "", 1),  # of two hosts that differ one has a cause
         (("h1", "h2", "h3", "h4"), "", 0),
-    ],
-)
-def test_a_difference_is_explained_where_all_odd_hosts_are(odd, expected, causes):
-    results = (failed("DOWN", id="a", hosts=("h1", "h2")), warned("7", id="b", hosts=odd, expected=expected))
-    assert sum(bool(one.cause) for one in with_causes(results, {"b": ("a",)})) == causes
+    ):
+        down = failed("DOWN", id="a", hosts=("h1", "h2"))
+        results = (down, warned("7", id="b", hosts=odd, expected=expected))
+        assert sum(bool(one.cause) for one in with_causes(results, {"b": ("a",)})) == causes
 
 
 def test_causes_are_found_through_others_and_never_in_a_circle() -> None:
@@ -201,16 +199,6 @@ def test_an_earlier_reading_of_the_host_is_what_counters_are_compared_with() -> 
     host = since(counters(symbol_error=1_000_000), counters(symbol_error=1_000_000))
     assert worst("port.errors", host).verdict == "pass"
     assert host.earlier and host.earlier.interfaces["eno1"] == {**hgx().net_devices[0].statistics}
-
-
-def test_new_facts_of_the_trees() -> None:
-    found = facts("hgx_ndr")
-    nic = found.pci_device("0000:18:00.0")
-    assert nic and (nic.relaxed_ordering, nic.max_read_request, nic.iommu_type) == (True, 4096, "identity")
-    assert nic.irq_cpus == ("0", "1", "2", "3")
-    assert found.cpu_governors == ("intel_pstate performance",) and found.uptime == 3456789.0
-    laptop = facts("laptop")
-    assert laptop.sysctls["net.ipv4.conf.wlp0s20f3.rp_filter"] == "2"
 
 
 def test_the_registers_of_a_nic_are_read_only_by_root() -> None:
