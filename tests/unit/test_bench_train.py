@@ -136,9 +136,7 @@ PLAN = TrainingPlan(model="mnist", batch=4, image_size=28, num_classes=10, repea
     ("change", "where"),
     [
         ({"model": "lenet", "precision": "int8"}, ["--model", "--precision"]),
-        ({"optimizer": "lion", "device": "tpu"}, ["--optimizer", "--device"]),
         ({"batch": 0, "steps": 0, "repeats": 0}, ["--batch", "--steps", "--repeats"]),
-        ({"warmup": -1, "readers": 0}, ["--warmup", "--readers"]),
         ({"arms": ("ringleader", "ddp", "ringleader")}, ["--arms", "--arms"]),
         ({"image_size": 32, "seq_len": 9}, ["--seq-len", "--image-size"]),
         ({"model": "resnet18", "image_size": 31, "num_classes": 1}, ["--image-size", "--num-classes"]),
@@ -192,19 +190,16 @@ def test_a_repetition_counts_when_all_ranks_have_timed_it():
     assert answers.whereabouts() == "rank 0 in alone, warming up; rank 1 in ringleader, repetition 2 of 2"
 
 
-@pytest.mark.parametrize(
-    ("digests", "said"),
-    [
+def test_ranks_whose_weights_differ_are_named():
+    for digests, said in (
         ("aaaa", []),
         ("aaba", ["ringleader: rank 2 has other weights at the end than the other ranks"]),
         ("ab", ["ringleader: the weights at the end differ: rank 0; rank 1"]),
-    ],
-)
-def test_ranks_whose_weights_differ_are_named(digests, said):
-    answers = answered(ranks=len(digests))
-    for rank, digest in enumerate(digests):
-        answers.take(rank, "digests", {"ringleader": digest})
-    assert faults_of_training(answers) == said
+    ):
+        answers = answered(ranks=len(digests))
+        for rank, digest in enumerate(digests):
+            answers.take(rank, "digests", {"ringleader": digest})
+        assert faults_of_training(answers) == said
 
 
 def test_what_is_wrong_with_losses_and_ranks_is_told():
@@ -242,18 +237,17 @@ def test_the_text_says_what_intervals_carry_and_no_more():
     assert "Left out: ddp-nccl: no GPU." in as_text(failed) and "! it broke" in as_text(failed)
 
 
-@pytest.mark.parametrize(
-    ("more", "cores", "environ", "threads"),
-    [
-        ({}, 8, {}, 2),
-        ({"np": 2}, 8, {}, 4),
-        ({}, 8, {"OMP_NUM_THREADS": "4,2"}, None),
-        ({"hosts": (Host(name="h1"),)}, 8, {}, None),
-    ],
-)
-def test_hosts_of_a_lab_share_its_cores(more, cores, environ, threads):
+def test_hosts_of_a_lab_share_its_cores():
     hosts = (Host(name="h1", slots=2), Host(name="h2", slots=2))
-    assert lab_threads(Job(**{"command": ("python",), "hosts": hosts} | more), cores, environ) == threads
+    for more, environ, threads in (
+        ({}, {}, 2),
+        ({"np": 2}, {}, 4),
+        ({"threads": 3}, {}, 3),
+        ({}, {"OMP_NUM_THREADS": "4,2"}, None),
+        ({"hosts": hosts[:1]}, {}, None),
+    ):
+        job = Job(**{"command": ("python",), "hosts": hosts} | more)
+        assert lab_threads(job, 8, environ) == threads
 
 
 def refused(*words: str) -> str:

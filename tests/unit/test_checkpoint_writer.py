@@ -181,42 +181,33 @@ def test_what_is_not_written_when_the_agent_ends_is_told(agent, tmp_path, monkey
     assert len(agent.said) == 1 and not agent.writer.writing
 
 
-@pytest.mark.parametrize(
-    ("writing", "seconds", "is_open", "finished", "given_up"),
-    [
+def test_an_agent_that_ends_waits_for_a_file_and_says_what_it_gives_up() -> None:
+    assert LEFT_SECONDS + FILE_SECONDS + 2 < FILES_SECONDS < SAVING, "each waits for the one below it"
+    for writing, seconds, is_open, finished, given_up in (
         (True, FILE_SECONDS - 1, True, False, False),
         (True, FILE_SECONDS + 1, True, True, True),
         (True, 0.0, False, True, False),
         (False, 0.0, True, True, False),
-    ],
-)
-def test_an_agent_that_ends_waits_for_a_file_and_says_what_it_gives_up(
-    writing: bool, seconds: float, is_open: bool, finished: bool, given_up: bool
-) -> None:
-    assert LEFT_SECONDS + FILE_SECONDS + 2 < FILES_SECONDS < SAVING, "each waits for the one below it"
-    said: list[str] = []
-    files = SimpleNamespace(writing=writing, give_up=lambda: said.append("given up"))
-    loop: Any = SimpleNamespace(
-        rank_agents=SimpleNamespace(pids=[]), launcher=SimpleNamespace(open=is_open), files=files
-    )
-    HostAgent._advance_end(loop, 10.0 + seconds, 10.0)
-    assert (loop._finished, bool(said)) == (finished, given_up)
+    ):
+        said: list[str] = []
+        files = SimpleNamespace(writing=writing, give_up=lambda said=said: said.append("given up"))
+        loop: Any = SimpleNamespace(rank_agents=SimpleNamespace(pids=[]), files=files)
+        loop.launcher = SimpleNamespace(open=is_open)
+        HostAgent._advance_end(loop, 10.0 + seconds, 10.0)
+        assert (loop._finished, bool(said)) == (finished, given_up)
 
 
-@pytest.mark.parametrize(
-    ("directory", "code", "seconds"),
-    [("/d", 143, FILES_SECONDS), ("/d", 0, LEAVE_SECONDS), (None, 1, LEAVE_SECONDS)],
-)
-def test_the_launcher_waits_for_the_last_commit_of_a_job_that_has_not_finished(directory, code, seconds):
-    job: Any = SimpleNamespace(
-        hosts=SimpleNamespace(agents=None),
-        context=SimpleNamespace(elastic=SimpleNamespace(checkpoint_dir=directory)),
-        state=SimpleNamespace(result=SimpleNamespace(exit_code=code)),
-        clock=lambda: 1.0,
-        ranks={},
-        _leave_seconds=LEAVE_SECONDS,
-    )
-    ElasticJob._obey(job, {"do": "finish"})
-    assert job._leave_seconds == seconds
-    ElasticJob.send_stop(job, 0.0)  # a second signal
-    assert job._leave_seconds == LEAVE_SECONDS
+def test_the_launcher_waits_for_the_last_commit_of_a_job_that_has_not_finished() -> None:
+    for directory, code, seconds in (
+        ("/d", 143, FILES_SECONDS),
+        ("/d", 0, LEAVE_SECONDS),
+        (None, 1, LEAVE_SECONDS),
+    ):
+        job: Any = SimpleNamespace(hosts=SimpleNamespace(agents=None), clock=lambda: 1.0, ranks={})
+        job.context = SimpleNamespace(elastic=SimpleNamespace(checkpoint_dir=directory))
+        job.state = SimpleNamespace(result=SimpleNamespace(exit_code=code))
+        job._leave_seconds = LEAVE_SECONDS
+        ElasticJob._obey(job, {"do": "finish"})
+        assert job._leave_seconds == seconds
+        ElasticJob.send_stop(job, 0.0)  # a second signal
+        assert job._leave_seconds == LEAVE_SECONDS

@@ -14,7 +14,6 @@ from tests.commands import finished
 
 from ringleader.bench.rank_speed import RankSpeed
 from ringleader.cli.doctor import command
-from ringleader.cli.doctor.command import job_on_hosts
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
 from ringleader.cli.doctor.stored_facts import facts_text
 from ringleader.cli.options.host_options import HostOptions
@@ -25,7 +24,6 @@ from ringleader.doctor.judgement import judge
 from ringleader.errors import LaunchError
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software
 from ringleader.measurements.point_to_point import Silence, Transfer
-from ringleader.plan.job import Job
 
 PLACE = {"mpirun": "/env/bin/mpirun", "library": "/env/lib/libmpi.so.40"}
 OPENMPI = MpiFacts(family="Open MPI", version="5.0.11", embedded=True, built_with={"ucx": True}, **PLACE)
@@ -103,15 +101,11 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
     ("words", "told"),
     [
         (["--image", "--facts-from", "x"], "--image and --facts-from"),
-        (["--image", "-H", "h1"], "says what is judged"),
         (["--force"], "--write-expect"),
-        (["--on", "nowhere"], "'nowhere' is unknown"),
         (["--nodes", "pool=gpu"], "add --on kubernetes"),
         (["--on", "kubernetes", "--active"], "means nothing with --on kubernetes"),
-        (["--on", "kubernetes", "--rdma", "magic"], "no RDMA profile 'magic'"),
         (["--start-timeout", "soon"], "--start-timeout: 'soon' is not a number of seconds"),
         (["--active", "--facts-from", "x"], "nothing is measured"),
-        (["--facts", "--since", "x"], "nothing is judged"),
         (["--write-expect", "/nonexistent/x"], "there is no directory"),
         (["--facts-from", "/nonexistent"], "cannot be read"),
         (["-H", "h1:x"], "h1:x"),
@@ -251,11 +245,3 @@ def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named(words, e
     variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
     found = command.in_allocation(command.DoctorOptions(**words), variables)
     assert found.hosts.on == on
-
-
-def test_a_job_on_hosts_needs_no_directory_of_the_caller(tmp_path, monkeypatch):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert job_on_hosts(Job(), HostOptions(hosts=("h1,h2",)), environ={}).workdir == "/"

@@ -73,17 +73,6 @@ def test_how_a_part_is_judged(gpu, name, code, ranks, output, log, result, note)
     assert (outcome.result, outcome.note) == (result, note)
 
 
-def test_nccl_is_used_by_later_parts_where_raw_connected_and_did_not_hang(gpu: Any) -> None:
-    connected, nothing = {"nccl": {"communicators": 2}}, {"nccl": {"communicators": 0}}
-
-    def works(details: dict[str, Any], *, still: bool = False, result: str = "failed") -> bool:
-        outcome = gpu.Outcome(result=result, note="", details={**details, "stood still": still})
-        return bool(gpu.nccl_works(outcome))
-
-    assert works(connected) and works(nothing, result="passed")
-    assert not works(nothing) and not works(connected, still=True)
-
-
 def test_results_are_merged_and_a_rehearsal_is_none(gpu: Any, tmp_path: Path) -> None:
     path = tmp_path / "gpu-x.json"
     path.write_text(json.dumps({"kind": "rehearsal", "parts": {"first": {"result": "passed"}}}))

@@ -181,20 +181,6 @@ def test_works_of_several_gpus_are_exchanged_together_and_one_by_one() -> None:
         assert rank.gpu.contexts == {0, 1}
 
 
-def test_the_script_waits_for_every_gpu_of_a_sequence() -> None:
-    def do(rank: Rank) -> None:
-        rank.carry_out(rank.work(0.0, 0))
-        works = [rank.work(rank.rank + 1.0 + at, at % 2) for at in range(3)]
-        for work in works:
-            rank.gpu.owns(tensors_of(work))
-            rank.transport.launch(work)
-        rank.transport.end_sequence(works)
-        for at, work in enumerate(works):
-            check(work, 3.0 + 2 * at)
-
-    on_ranks(do)
-
-
 def test_ranks_that_share_a_gpu_go_through_the_host_and_are_named_with_the_cure() -> None:
     def do(rank: Rank) -> None:
         work = rank.work(rank.rank + 1.0, 0)

@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from ringleader.cli.image.build import ImageOptions
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build
 from ringleader.images.build import LAST_LINES, Progress, shortened
 from ringleader.images.builders import BuildEnvironment, Builder, BuildOptions, isolation, tag_of
-from ringleader.option_fields import WrongValueError, parts
 
 
 def builder(name: str, *options: str) -> Builder:
@@ -71,15 +69,6 @@ def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, re
     assert found.value == value
     assert reason in found.reason
     assert bool(found.reason) == bool(reason)
-
-
-@pytest.mark.parametrize("name", ["tag", "platform", "storage_driver"])
-def test_an_option_that_is_empty_is_as_if_it_were_not_there(name: str) -> None:
-    (part,) = (one for kind in (BuildOptions, ImageOptions) for one in parts(kind) if one.name == name)
-    assert part.read("") == ""
-    with pytest.raises(WrongValueError) as caught:
-        part.read("A@")
-    assert ", ," not in str(caught.value) and "of ," not in str(caught.value)
 
 
 BUILDAH = """\

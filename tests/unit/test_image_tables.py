@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from ringleader.finding import UNVERIFIED
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.tables import Tables, bases, load, rows, rows_by
+from ringleader.images.tables import Tables, load, rows, rows_by
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]
@@ -170,25 +170,14 @@ def test_a_reference_tells_its_base(reference: str, name: str) -> None:
     assert (found.name if found else "") == name
 
 
-@given(some.text(max_size=40))
-def test_no_reference_breaks_it(reference: str) -> None:
-    found = find_base(reference)
-    assert found is None or found in bases()
-
-
-@pytest.mark.parametrize(
-    ("reference", "told"),
-    [
+def test_an_image_of_cuda_tells_its_version() -> None:
+    for reference, told in (
         ("nvidia/cuda:12.8.1-base-ubuntu24.04", ("12.8.1", "base", False)),
-        ("nvidia/cuda:12.8.1-cudnn-devel-ubuntu24.04", ("12.8.1", "devel", True)),
         ("mirror.example.org/nvidia/cuda:9.0-cudnn7-runtime-ubuntu16.04", ("9.0", "runtime", True)),
-        ("ubuntu:24.04", None),
         ("other/cuda:12.8.1-base-ubuntu24.04", None),
-    ],
-)
-def test_an_image_of_cuda_tells_its_version(reference: str, told: tuple[str, str, bool] | None) -> None:
-    found = find_cuda_image(reference)
-    assert (found and (found.version, found.flavor, found.has_cudnn)) == told
+    ):
+        found = find_cuda_image(reference)
+        assert (found and (found.version, found.flavor, found.has_cudnn)) == told
 
 
 def test_versions_are_compared_as_numbers() -> None:

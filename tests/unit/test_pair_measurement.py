@@ -132,26 +132,17 @@ def test_a_far_larger_size_is_left_out_only_where_it_would_take_too_long(latency
     assert sweep.now < 2 * plan.pair_seconds
 
 
-def test_large_sizes_get_more_of_the_time_and_all_of_it_is_given_out():
-    sizes = (1, 1024, 1 << 20)
+def test_half_of_round_trips_and_shares_of_the_time():
+    for times, latency, low, p99 in (
+        ([2.0, 4.0], 1.5, 1.0, None),
+        ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
+    ):
+        assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
+    sizes, left = (1, 1024, 1 << 20), 1.0
     assert share_of(1, sizes) == pytest.approx(1 / 6) and share_of(1 << 20, sizes[2:]) == 1.0
-    left = 1.0
     for at, size in enumerate(sizes):
         left -= share_of(size, sizes[at:]) * left
     assert left == pytest.approx(0.0)
-
-
-@pytest.mark.parametrize(
-    ("times", "latency", "low", "p99"),
-    [
-        ([4.0], 2.0, 2.0, None),
-        ([2.0, 4.0], 1.5, 1.0, None),
-        ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
-        ([float(n) for n in range(1000)], 249.75, 0.0, 494.5),
-    ],
-)
-def test_half_of_round_trips(times, latency, low, p99):
-    assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
 
 
 @pytest.mark.parametrize(
@@ -195,31 +186,21 @@ def test_a_silent_partner_is_named_and_the_others_are_measured():
     assert {(one.source, one.target) for one in run.silences} == {(0, 2), (1, 2)}
 
 
-def test_sizes_that_there_was_no_time_for_are_told():
-    (note,) = measured(Ranks(sizes=(1,))).notes
-    assert note.startswith(
-        "messages of 1 KiB to 1 MiB between h2 and h3, and 2 more pairs: there was no time"
-    )
-
-
 def test_a_job_that_ends_badly_keeps_what_was_measured():
     assert measured(Ranks(code=7)).failure == "measuring pairs: rank 2 ended with 7"
     lost = measured(Ranks(raises=LaunchError(Fault(where="h3", what="h3 is gone"))))
     assert lost.failure == "measuring pairs: h3 is gone" and lost.transfers
-
-
-def test_what_cannot_be_measured_is_refused_once_for_each_reason():
+    (note,) = measured(Ranks(sizes=(1,))).notes
+    assert note.startswith(
+        "messages of 1 KiB to 1 MiB between h2 and h3, and 2 more pairs: there was no time"
+    )
     with pytest.raises(RefusedError) as refused:
         measured(Ranks(refuse="PyTorch finds no GPU"))
-    (fault,) = refused.value.faults
-    assert fault.what == "PyTorch finds no GPU" and fault.where == "h1, h2, h3"
-
-
-def test_a_signal_leaves_what_was_measured():
+    assert [(one.what, one.where) for one in refused.value.faults] == [("PyTorch finds no GPU", "h1, h2, h3")]
     kept = []
     with pytest.raises(StoppedError):
         measured(Ranks(raises=StoppedError(2, "the measurement had ended")), kept=kept)
-    assert len(kept[-1].transfers) == 6 * len(SIZES) and kept[-1].failure
+    assert len(kept[-1].transfers) == 6 * len(SIZES) and kept[-1].failure, "a signal leaves what was measured"
 
 
 def test_answers_that_nobody_understands_are_left_out():

@@ -28,31 +28,19 @@ Call = Callable[..., tuple[int, str, str]]
 JOB = ("--image", "a", "-n", "2", "--gpus", "1")
 BAD: dict[str, tuple[str, ...]] = {
     "misspelt": ("--rdma sriob --rdma-resource a.b/c", "--rdma: there is no RDMA profile 'sriob'"),
-    "not named": ("--rdma-resource a.b/c", "--rdma: missing"),
-    "no resource": ("--rdma sriov --rdma-network net",
-     "--rdma-resource: missing: the profile sriov has no resource of its own"),
     "no network": ("--rdma host-device",
      "--rdma-network: missing: with the profile host-device a NIC comes into the Pod with a network"),
     "nothing of what it needs": ("--rdma sriov", "--rdma-resource: missing", "--rdma-network: missing"),
     "count 0": ("--rdma aks-ib --rdma-count 0", "--rdma-count: 0, must be at least 1"),
-    "slots": ("--rdma coreweave-ib --rdma-count 8",
-     "--rdma-count: 8, but with the profile coreweave-ib 1 gives every NIC of the node"),
     "networks and count": ("--rdma host-device --rdma-network a --rdma-network b --rdma-count 3",
      "--rdma-network: 2 networks for 3 NICs"),
     "no resource's name": ("--rdma shared --rdma-resource rdma", "--rdma-resource: 'rdma' cannot be read"),
-    "label without a value": ("--rdma shared --node-label rack", "--node-label rack: there"),
     "label of another vendor": ("--rdma erdma --node-label nfd",
      "--node-label: feature.node.kubernetes.io/rdma.available means", "--node-label: feature.node."),
-    "huge pages alone": ("--rdma efa", "--memory: missing: Kubernetes takes hugepages-2Mi only"),
     "the host's port": ("--rdma host-network --rdma-ssh-port 22",
      "--rdma-ssh-port: port 22 is that of the node's own sshd"),
-    "port without the host's network": ("--rdma shared --rdma-ssh-port 2222",
-     "--rdma-ssh-port: means nothing with the profile shared"),
     "two on one port": ("--rdma host-network --rdma-spread even",
      "--rdma-spread: on the host's network two workers of a node would want the same port"),
-    "no spread": ("--rdma shared --rdma-spread wide", "--rdma-spread: 'wide' is unknown"),
-    "template without claims": ("--rdma shared --rdma-claim-template a",
-     "--rdma-claim-template: means nothing with the profile shared"),
     "pairs that do not come out": ("--rdma dra --rdma-count 2",
      "--rdma-count: 2 NICs for 1 GPUs: a claim pairs each GPU with a NIC"),
     "more than a claim holds": ("--rdma dra --gpus 17", "--rdma-count: 17, a claim has room for 16"),
@@ -60,8 +48,6 @@ BAD: dict[str, tuple[str, ...]] = {
      "--resource: rdma/hca_shared_devices_a is asked for twice"),
     "said in two ways": ("--rdma shared --annotation ringleader/rdma-count=1",
      "--annotation ringleader/rdma-count: stands beside --rdma"),
-    "claims of other GPUs": ("--rdma dra --gpu-resource amd.com/gpu",
-     "--gpu-resource: claims are made for GPUs of the class gpu.nvidia.com"),
     "GPUs of no device plugin": ("--rdma shared --gpu-resource 'a/b;c'",
      "--gpu-resource: 'a/b;c' is not a resource of a device plugin"),
     "networks twice": ("--rdma shared --rdma-network a --annotation k8s.v1.cni.cncf.io/networks=b",
@@ -94,15 +80,6 @@ def test_bad_words(call: Call, name: str, form: tuple[str, ...]) -> None:
     assert len(said) == len(faults), err
     for expected, text in zip(faults, said, strict=True):
         assert text.startswith(expected)
-
-
-def test_files_and_options_are_not_mixed(call: Call, tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    code, out, err = call("render", "mpijob", "--rdma", "shared", "-n", "2", str(file))
-    assert (code, out) == (2, "")
-    assert "--rdma: is for a job made of options" in err and "-n" in err and "cannot be read" not in err
-    code, out, err = call("render", "mpijob", "--convert", "--image", "a", "b")
-    assert (code, out) == (2, "") and "--convert and --image" in err
 
 
 def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:
@@ -145,6 +122,11 @@ def test_a_request_is_allocated_or_has_faults(request: RdmaRequest) -> None:
     assert not (allocation.privileged and allocation.resource)
     for is_root in (True, False, None):
         assert all(advice_on(allocation, is_root=is_root))
+    pod: dict[str, Any] = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
+    add_nics(pod, allocation, job="train", role="worker")
+    once = deepcopy(pod)
+    add_nics(pod, allocation, job="train", role="worker")
+    assert pod == once, "what was given once is not given again"
 
 
 NEEDS = {
@@ -182,19 +164,6 @@ def test_a_launcher_without_ranks_never_has_a_nic(profile, np, gpus, spawn, mpi,
     assert "affinity" not in launcher["spec"] and "topologySpreadConstraints" not in launcher["spec"]
     assert profile == "none" or OF_NICS.search(repr(specs.worker.template))
     assert profile == "none" or OF_NICS.search(repr(single_pod(request)))
-
-
-@given(REQUESTS)
-def test_what_was_given_once_is_not_given_again(request: RdmaRequest) -> None:
-    try:
-        allocation = allocate(request, str)
-    except RequestError:
-        return
-    pod: dict[str, Any] = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
-    add_nics(pod, allocation, job="train", role="worker")
-    once = deepcopy(pod)
-    add_nics(pod, allocation, job="train", role="worker")
-    assert pod == once
 
 
 def said(**words: Any) -> str:

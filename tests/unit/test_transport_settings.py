@@ -29,24 +29,18 @@ class Quiet(Listener):
 
 
 def report(name: str, fabric, gpus: tuple[str, ...] = ()) -> HostReport:
+    here = {"hostname": name, "identity": f"id-{name}", "is_local": False, "cpus": (0, 1), "gpus": gpus}
+    versions = {"python_version": "3.12.3", "ringleader_version": "1", "ringleader_checksum": ""}
+    nothing = {
+        "mpirun": "",
+        "mpi_version": "",
+        "interfaces": {},
+        "names": {},
+        "script": None,
+        "program": None,
+    }
     return HostReport(
-        host=Host(name=name, slots=2),
-        hostname=name,
-        identity=f"id-{name}",
-        is_local=False,
-        cpus=(0, 1),
-        gpus=gpus,
-        python_version="3.12.3",
-        ringleader_version="1",
-        ringleader_checksum="",
-        mpirun="",
-        mpi_version="",
-        interfaces={},
-        names={},
-        script=None,
-        program=None,
-        workdir=True,
-        fabric=fabric,
+        host=Host(name=name, slots=2), workdir=True, fabric=fabric, **here, **versions, **nothing
     )
 
 

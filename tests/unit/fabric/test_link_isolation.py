@@ -113,13 +113,6 @@ def test_a_slow_trunk_names_two_groups_and_no_host(sizes, both):
     assert one.id == "active.trunk" and ("↔" in one.subject) is both
 
 
-def test_a_bad_host_is_named_beside_a_slow_trunk():
-    rates = matrix(7, slow=lambda s, d: ((s in "h1 h2 h3") != (d in "h1 h2 h3")) or d == "h2", noise=0.05)
-    found = isolate(rates)
-    assert {(one.host, one.direction) for one in found.hosts} == {("h2", Direction.INTO)}
-    assert found.trunks and not found.pairs
-
-
 @given(hosts=st.integers(2, 12), data=st.data())
 def test_of_equal_links_with_noise_nobody_is_named(hosts, data):
     pairs = list(matrix(hosts))

@@ -81,12 +81,6 @@ class TestLibraries:
             ("", "", ""),
         ]  # fmt: skip
 
-    def test_a_library_of_32_bits_is_passed_over(self, tree, tmp_path):
-        tree.file("opt/old/libibverbs.so.1", b"\x7fELF\1\1")
-        tree.library("libibverbs.so.1", "14.39.0")
-        found = read(tree, tmp_path, libraries.read, {"LD_LIBRARY_PATH": "/opt/old"})
-        assert found[0].path == f"/{LIB}/libibverbs.so.1"
-
     def test_versions_that_the_file_name_does_not_tell(self, tree, tmp_path):
         tree.library("libucp.so.0", "0.0")
         tree.library("libfabric.so.1", "20.0", place="opt/amazon/efa/lib64")
@@ -161,17 +155,6 @@ class TestMpi:
         (found,) = mpi_installations.read(Files(tmp_path), {"PATH": "", "I_MPI_ROOT": f"/{root}"})
         assert (found.family, found.version) == ("Intel MPI", "2021.13.1")
         assert found.mpirun == f"/{root}/bin/mpirun" and found.built_with["ofi"] is True
-
-    def test_open_mpi_of_a_vendor_with_its_components_inside(self, tree, tmp_path):
-        tree.file(
-            "opt/hpcx/ompi/lib/libmpi.so.40",
-            b"\x7fELF\0v5.0.7rc1\0 mca_pml_ucx_component mca_accelerator_cuda_component",
-        )
-        (one,) = read(
-            tree, tmp_path, mpi_installations.read, {"PATH": "/usr/bin"}, ("opt/hpcx/ompi/bin/mpirun",)
-        )
-        assert (one.version, one.mpirun) == ("5.0.7rc1", "/opt/hpcx/ompi/bin/mpirun")
-        assert one.built_with == {"ucx": True, "ofi": False, "cuda": True}
 
 
 class TestPackages:

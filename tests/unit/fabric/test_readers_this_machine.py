@@ -56,30 +56,6 @@ def test_uname_nproc_and_limits(facts):
     assert numa == {int(node): cpu_list(listing) for node, listing in nodes.items()}
 
 
-def test_sysctl(facts):
-    for name, value in facts.sysctls.items():
-        if name.startswith("net.") or name == "vm.nr_hugepages":
-            continue  # network tests of other processes may change them
-        assert " ".join(said("sysctl", "-n", name).split()) == value, name
-
-
-def test_ip_link(facts):
-    lines = [
-        re.match(r"\d+: ([^:@]+)(?:@\S+)?: <(\S*)> mtu (\d+)", line)
-        for line in said("ip", "-o", "link").splitlines()
-    ]
-    links = {line[1]: (int(line[3]), "UP" in line[2].split(",")) for line in lines if line}
-    # Interfaces may come and go meanwhile; the loopback stays.
-    assert {"lo"} <= links.keys() & {one.name for one in facts.net_devices}
-    for one in facts.net_devices:
-        if one.name in links and not one.name.startswith(("veth", "rl")):
-            mtu, is_up = links[one.name]
-            assert one.mtu == mtu
-            assert is_up or not one.up
-    (loopback,) = (one for one in facts.net_devices if one.name == "lo")
-    assert (loopback.kind, loopback.is_virtual) == ("loopback", True)
-
-
 def test_loader_cache():
     lines = said("ldconfig", "-p").splitlines()
     listed: dict[str, set[str]] = {}

