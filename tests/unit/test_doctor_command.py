@@ -97,9 +97,8 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
     assert code == 0 and found.hostname == told["host"] and found.software.mpis
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
+def test_wrong_requests(call):
+    for words, told in (
         (["--image", "--facts-from", "x"], "--image and --facts-from"),
         (["--force"], "--write-expect"),
         (["--nodes", "pool=gpu"], "add --on kubernetes"),
@@ -109,11 +108,9 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
         (["--write-expect", "/nonexistent/x"], "there is no directory"),
         (["--facts-from", "/nonexistent"], "cannot be read"),
         (["-H", "h1:x"], "h1:x"),
-    ],
-)
-def test_wrong_requests(call, words, told):
-    code, out, err = call("doctor", *words)
-    assert (code, out) == (2, "") and told in err
+    ):
+        code, out, err = call("doctor", *words)
+        assert (code, out) == (2, "") and told in err
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"hostname": 3}', "[" * 100_000])
@@ -230,18 +227,15 @@ def test_counters_since_facts_that_were_read_before(call, stored):
     assert (code, out) == (2, "") and "--since" in err and "cannot be read" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "environ", "on"),
-    [
+def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named():
+    for words, environ, on in (
         ({}, {}, "ssh"),
         ({"facts": True}, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, None),
         ({"image": True}, {}, None),
         ({"hosts": HostOptions(on="local")}, {}, "local"),
         ({"hosts": HostOptions(hosts=("n7",))}, {}, None),
         ({}, {"SLURM_JOB_NODELIST": ""}, None),
-    ],
-)
-def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named(words, environ, on):
-    variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
-    found = command.in_allocation(command.DoctorOptions(**words), variables)
-    assert found.hosts.on == on
+    ):
+        variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
+        found = command.in_allocation(command.DoctorOptions(**words), variables)
+        assert found.hosts.on == on

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from tests.unit.fabric.machines import host
 
 from ringleader.doctor.software_checks import SOFTWARE_CHECKS
@@ -54,9 +53,8 @@ OLD = replace(OPENMPI, version="3.1.6", library="", embedded=False)
 OTHER = replace(OPENMPI, family="MPICH", version="4.2.0", mpirun="/usr/bin/mpirun", embedded=False)
 
 
-@pytest.mark.parametrize(
-    ("facts", "name", "verdict", "words"),
-    [
+def test_what_is_missing_or_clashes_is_told():
+    for facts, name, verdict, words in (
         (with_software(mpis=()), "mpi.found", "fail", "no MPI"),
         (with_software(mpis=(OLD,)), "mpi.version", "warn", "Open MPI 3.1.6"),
         (with_software(mpis=(OPENMPI, OTHER)), "mpi.others", "pass", "also MPICH 4.2.0"),
@@ -89,14 +87,12 @@ OTHER = replace(OPENMPI, family="MPICH", version="4.2.0", mpirun="/usr/bin/mpiru
             "-plugin 0.5",
         ),
         (with_packages(jax="0.6.0", jaxlib="0.6.0"), "jax.jaxlib", "pass", "JAX 0.6.0"),
-    ],
-)
-def test_what_is_missing_or_clashes_is_told(facts, name, verdict, words):
-    verdicts, results = told(facts)
-    assert verdicts[name] == verdict
-    found = next(one for one in results if f"{one.id} {one.subject}".strip() == name)
-    assert words in found.seen
-    assert found.remedy or verdict in ("pass", "skip")
+    ):
+        verdicts, results = told(facts)
+        assert verdicts[name] == verdict
+        found = next(one for one in results if f"{one.id} {one.subject}".strip() == name)
+        assert words in found.seen
+        assert found.remedy or verdict in ("pass", "skip")
 
 
 def test_the_nccl_that_pytorch_loads():

@@ -206,20 +206,19 @@ def test_every_release_has_an_address_and_a_checksum_of_its_own() -> None:
             assert ("sha256sum" in "\n".join(fetched(one, "/opt/build/x"))) == bool(row.sha256)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_a_release_that_nobody_has_seen_needs_a_checksum() -> None:
+    for words in (
         "mpi.source=build mpi.version=77.0.0",
         "ucx.source=build ucx.version=77.0.0",
         "rdma.user-space=efa rdma.version=77.0.0",
-    ],
-)
-def test_a_release_that_nobody_has_seen_needs_a_checksum(words: str) -> None:
-    with pytest.raises(RequestError, match=r"no checksum of .* 77\.0\.0 is known"):
-        image_of_words(words)
-    image = image_of_words(f"{words} {words.partition('.')[0]}.sha256={SHA}")
-    assert SHA in commands(image, 0) + commands(image)
-    assert not [step for stage in (0, -1) for step in steps(image, Run, stage) if "Unverified" in step.why]
+    ):
+        with pytest.raises(RequestError, match=r"no checksum of .* 77\.0\.0 is known"):
+            image_of_words(words)
+        image = image_of_words(f"{words} {words.partition('.')[0]}.sha256={SHA}")
+        assert SHA in commands(image, 0) + commands(image)
+        assert not [
+            step for stage in (0, -1) for step in steps(image, Run, stage) if "Unverified" in step.why
+        ]
 
 
 @pytest.mark.parametrize("user_space", ["doca-ofed", "erdma"])

@@ -52,9 +52,8 @@ def environment(**changes: object) -> BuildEnvironment:
     return BuildEnvironment(**{**usual, **changes})
 
 
-@pytest.mark.parametrize(
-    ("asked", "name", "here", "value", "reason"),
-    [
+def test_isolation() -> None:
+    for asked, name, here, value, reason in (
         ("", "buildah", environment(), "", ""),
         ("", "buildah", environment(runtime=""), "chroot", "no OCI runtime"),
         ("", "buildah", environment(may_raise_limits=False), "chroot", "CAP_SYS_RESOURCE"),
@@ -62,13 +61,11 @@ def environment(**changes: object) -> BuildEnvironment:
         ("", "buildah", environment(in_container=True), "chroot", "container"),
         ("", "buildah", environment(runtime="", chosen="rootless"), "rootless", ""),
         ("", "docker", environment(runtime="", may_raise_limits=False), "", ""),
-    ],
-)
-def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, reason: str) -> None:
-    found = isolation(asked, builder(name), here)
-    assert found.value == value
-    assert reason in found.reason
-    assert bool(found.reason) == bool(reason)
+    ):
+        found = isolation(asked, builder(name), here)
+        assert found.value == value
+        assert reason in found.reason
+        assert bool(found.reason) == bool(reason)
 
 
 BUILDAH = """\

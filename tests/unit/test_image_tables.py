@@ -131,27 +131,23 @@ class Sample:
     source: str = ""
 
 
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
+def test_rows_that_are_not_well_formed_are_refused() -> None:
+    for row, told in (
         ({}, "no name"),
         ({"name": "a", "nome": "b"}, "unknown key nome"),
         ({"name": "a", "many": "b"}, "not tuple"),
         ({"name": "a", "yes": "true"}, "not bool"),
-    ],
-)
-def test_rows_that_are_not_well_formed_are_refused(row: dict[str, object], told: str) -> None:
-    found = rows(Sample, [{"name": "a", "many": ["b"], "pairs": {"c": "d"}, "yes": True}])
-    assert found == (Sample(name="a", many=("b",), pairs=(("c", "d"),), yes=True),)
-    with pytest.raises(ValueError, match="two rows of one name"):
-        rows_by("name", Sample, [{"name": "a"}, {"name": "b"}, {"name": "a", "yes": True}])
-    with pytest.raises(ValueError, match=told):
-        rows(Sample, [row])
+    ):
+        found = rows(Sample, [{"name": "a", "many": ["b"], "pairs": {"c": "d"}, "yes": True}])
+        assert found == (Sample(name="a", many=("b",), pairs=(("c", "d"),), yes=True),)
+        with pytest.raises(ValueError, match="two rows of one name"):
+            rows_by("name", Sample, [{"name": "a"}, {"name": "b"}, {"name": "a", "yes": True}])
+        with pytest.raises(ValueError, match=told):
+            rows(Sample, [row])
 
 
-@pytest.mark.parametrize(
-    ("reference", "name"),
-    [
+def test_a_reference_tells_its_base() -> None:
+    for reference, name in (
         ("debian:bookworm-slim", "debian:12"),
         ("debian:trixie-20260101", "debian:13"),
         ("ubuntu:noble", "ubuntu:24.04"),
@@ -163,11 +159,9 @@ def test_rows_that_are_not_well_formed_are_refused(row: dict[str, object], told:
         ("notdebian:12", ""),
         ("debian:120", ""),
         ("", ""),
-    ],
-)
-def test_a_reference_tells_its_base(reference: str, name: str) -> None:
-    found = find_base(reference)
-    assert (found.name if found else "") == name
+    ):
+        found = find_base(reference)
+        assert (found.name if found else "") == name
 
 
 def test_an_image_of_cuda_tells_its_version() -> None:

@@ -257,9 +257,8 @@ CORRECTED = f"{AER}Corrected, type=Data Link Layer"
 RECOVERY = "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to"
 
 
-@pytest.mark.parametrize(
-    ("said", "how", "quotes"),
-    [
+def test_a_failing_ranks_message_quotes_the_kernel():
+    for said, how, quotes in (
         ({"h2": events(XID, gpu=0)}, ended(), ["h2: Xid 79"]),
         (
             {
@@ -274,38 +273,33 @@ RECOVERY = "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x
         ({"h1": events(USED_BADLY)}, ended(), []),
         ({"h2": events(USED_BADLY)}, ended(), ["h2: Xid 31"]),
         ({"h2": {"errors": {"mlx5_0/1": {"link_downed": 1}}}}, ended(), ["h2: mlx5_0/1 has counted"]),
-    ],
-)
-def test_a_failing_ranks_message_quotes_the_kernel(said, how, quotes):
-    faults = HostFaults()
-    for host, words in said.items():
-        assert faults.take(host, words, 1.5)
-        assert faults.take(host, words, 2.5) == [], "each is told once"
-    reason = faults.quoted(how, "0").reason
-    found = [line.strip() for line in reason.splitlines()[1:] if "→" not in line]
-    assert [
-        line.replace("the kernel reports: ", "")[: len(quote)]
-        for line, quote in zip(found, quotes, strict=True)
-    ] == quotes
-    good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
-    assert faults.quoted(good, None) is good
+    ):
+        faults = HostFaults()
+        for host, words in said.items():
+            assert faults.take(host, words, 1.5)
+            assert faults.take(host, words, 2.5) == [], "each is told once"
+        reason = faults.quoted(how, "0").reason
+        found = [line.strip() for line in reason.splitlines()[1:] if "→" not in line]
+        assert [
+            line.replace("the kernel reports: ", "")[: len(quote)]
+            for line, quote in zip(found, quotes, strict=True)
+        ] == quotes
+        good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
+        assert faults.quoted(good, None) is good
 
 
-@pytest.mark.parametrize(
-    ("says", "counts"),
-    [
+def test_what_is_new() -> None:
+    """A fault also after what was none of the same device; links and corrected errors by their number."""
+    for says, counts in (
         ([[CORRECTED] * 99, [CORRECTED], [CORRECTED]], [0, 1, 0]),
         ([[CORRECTED] * 100, [f"{AER}Uncorrected (Fatal), type=x"]], [1, 1]),
         ([[f"{RECOVERY} 0x0 (None)"], [f"{RECOVERY} 0x1 (GPU Reset Required)"]], [1, 1]),
         ([[FLAP], [FLAP] * 3, [FLAP], [FLAP]], [1, 0, 1, 0]),
         ([[OOM.replace("7", f"{number}")] for number in range(10, 500)] + [[XID]], [1] * 491),
-    ],
-)
-def test_what_is_new(says: list[list[str]], counts: list[int]) -> None:
-    """A fault also after what was none of the same device; links and corrected errors by their number."""
-    faults = HostFaults()
-    assert [len(faults.take("h1", events(*lines), 1.0)) for lines in says] == counts
-    assert len(faults.found) < 200
+    ):
+        faults = HostFaults()
+        assert [len(faults.take("h1", events(*lines), 1.0)) for lines in says] == counts
+        assert len(faults.found) < 200
 
 
 def test_only_errors_of_its_own_port_are_a_hosts_fault() -> None:

@@ -125,26 +125,25 @@ def test_what_goes_wrong_is_told() -> None:
     assert "before the start: KeyError" in found["missing"] and for_the_user == b""
 
 
-@pytest.mark.parametrize(
-    ("hosts", "gpus", "rdma", "family", "libraries"),
-    [
+def test_which_libraries_are_asked():
+    for hosts, gpus, rdma, family, libraries in (
         (1, ("0",), (), Family.OPENMPI5, ["nccl"]),
         (2, (), (RdmaPort(device="mlx5_0", port=1),), Family.OPENMPI5, ["ucx"]),
         (2, (), (RdmaPort(device="mlx5_0", port=1),), Family.INTEL, []),
         (1, (), (RdmaPort(device="mlx5_0", port=1),), Family.OPENMPI5, []),
-    ],
-)
-def test_which_libraries_are_asked(hosts, gpus, rdma, family, libraries):
-    names = [f"h{number}" for number in range(hosts)]
-    here = {"is_local": False, "cpus": (0,), "gpus": gpus, "rdma": rdma}
-    facts = [HostFacts(host=Host(name=name, slots=1), hostname=name, identity=name, **here) for name in names]
-    plan = place(Job(command=("x",), hosts=tuple(one.host for one in facts)), facts)
-    mpi = Mpi(family=family, version="1", mpirun="/m", library="")
-    found = library_log_variables(plan, plan.ranks[-1], mpi)
-    assert list(found) == libraries
-    for library, variables in found.items():
-        assert {FILE_VARIABLES[library], LEVEL_VARIABLES[library]} <= set(variables)
-        assert f".{hosts - 1}.%h.%p." in variables[FILE_VARIABLES[library]]
+    ):
+        names = [f"h{number}" for number in range(hosts)]
+        here = {"is_local": False, "cpus": (0,), "gpus": gpus, "rdma": rdma}
+        facts = [
+            HostFacts(host=Host(name=name, slots=1), hostname=name, identity=name, **here) for name in names
+        ]
+        plan = place(Job(command=("x",), hosts=tuple(one.host for one in facts)), facts)
+        mpi = Mpi(family=family, version="1", mpirun="/m", library="")
+        found = library_log_variables(plan, plan.ranks[-1], mpi)
+        assert list(found) == libraries
+        for library, variables in found.items():
+            assert {FILE_VARIABLES[library], LEVEL_VARIABLES[library]} <= set(variables)
+            assert f".{hosts - 1}.%h.%p." in variables[FILE_VARIABLES[library]]
 
 
 class Launcher:

@@ -202,9 +202,8 @@ def test_prefixes_of_mpirun_and_lost_hashes() -> None:
     assert plain.series == only(MODERN, "alltoall").series
 
 
-@pytest.mark.parametrize(
-    ("text", "operation", "ranks", "what"),
-    [
+def test_what_is_not_as_said_is_refused() -> None:
+    for text, operation, ranks, what in (
         (MODERN, "allreduce", None, "is the output of alltoall"),
         (OLD.replace("134.22  134.22", "134.22   67.11"), "allreduce", None, "alltoall"),
         (
@@ -214,12 +213,10 @@ def test_prefixes_of_mpirun_and_lost_hashes() -> None:
             "one rank",
         ),
         (OLD.replace("Rank  1", "Rank  0"), "allreduce", None, "did not know of each other"),
-    ],
-)
-def test_what_is_not_as_said_is_refused(text: str, operation: str, ranks: int | None, what: str) -> None:
-    (test,) = parse_text(text, "out.txt")
-    runs, faults = runs_of(test, operation=operation, ranks=ranks, name="x", source="out.txt")
-    assert not runs and what in f"{faults[0].what} {faults[0].hint}"
+    ):
+        (test,) = parse_text(text, "out.txt")
+        runs, faults = runs_of(test, operation=operation, ranks=ranks, name="x", source="out.txt")
+        assert not runs and what in f"{faults[0].what} {faults[0].hint}"
 
 
 def test_the_number_of_ranks_follows_from_busbw_where_nobody_says_it() -> None:
@@ -229,37 +226,31 @@ def test_the_number_of_ranks_follows_from_busbw_where_nobody_says_it() -> None:
     assert only(text, ranks=8).ranks == 8
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
+def test_what_cannot_be_read_is_told_with_its_line() -> None:
+    for text, where in (
         ("nothing\n", "out.txt"),
         (MODERN.replace("29.21    0.04", "29.21"), "out.txt:15"),
         (
             "# size count redop root " + 2 * "time algbw busbw #wrong " + "\n8 2 sum -1 1 1 1 0 1 1 1 0",
             "out.txt:2",
         ),
-    ],
-)
-def test_what_cannot_be_read_is_told_with_its_line(text: str, where: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        parse_text(text, "out.txt")
-    assert raised.value.faults[0].where == where
+    ):
+        with pytest.raises(RequestError) as raised:
+            parse_text(text, "out.txt")
+        assert raised.value.faults[0].where == where
 
 
-@pytest.mark.parametrize(
-    ("document", "where"),
-    [
+def test_json_that_cannot_be_read_is_told_with_its_place() -> None:
+    for document, where in (
         ("{", "j:1:2"),
         ("{}", "j: results"),
         ('{"results": [{"size": "x", "count": 1}]}', "j: results[0].size"),
         ('{"results": [{"size": 1, "count": 1, "in_place": {"time": -1}}]}', "j: results[0].in_place.time"),
         ("[]", "j"),
-    ],
-)
-def test_json_that_cannot_be_read_is_told_with_its_place(document: str, where: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        parse_json(document, "j")
-    assert raised.value.faults[0].where == where
+    ):
+        with pytest.raises(RequestError) as raised:
+            parse_json(document, "j")
+        assert raised.value.faults[0].where == where
 
 
 def test_an_output_that_broke_off_says_so() -> None:

@@ -26,25 +26,21 @@ TWO = (Host(name="h1", slots=2), Host(name="h2", slots=2))
 BARE = (Host(name="h1"), Host(name="h2"))
 
 
-@pytest.mark.parametrize(
-    ("hosts", "np", "words", "ranks", "places"),
-    [
+def test_which_ranks_measure():
+    for hosts, np, words, ranks, places in (
         ((), None, {}, (0, 1), ("localhost", "localhost")),
         (BARE, None, {}, (0, 1), ("h1", "h2")),
         (BARE, None, {"per_host": "2"}, (0, 1, 2, 3), ("h1", "h1", "h2", "h2")),
         (TWO, 3, {}, (0, 1, 2), ("h1", "h1", "h2")),
         (TWO, None, {"ranks": "0,3"}, (0, 3), ("h1", "h2")),
         (BARE, 4, {"ranks": "1-2"}, (1, 2), ()),
-    ],
-)
-def test_which_ranks_measure(hosts, np, words, ranks, places):
-    request, faults = asked(hosts, np, **words)
-    assert (request.ranks, request.hosts, faults) == (ranks, places, [])
+    ):
+        request, faults = asked(hosts, np, **words)
+        assert (request.ranks, request.hosts, faults) == (ranks, places, [])
 
 
-@pytest.mark.parametrize(
-    ("hosts", "np", "words", "faults"),
-    [
+def test_what_cannot_be_is_told():
+    for hosts, np, words, faults in (
         ((), None, {"per_host": "1"}, ["-n"]),
         ((), 2, {"per_host": "2"}, ["-n and --per-host"]),
         ((), None, {"ranks": "0,2"}, ["--ranks"]),
@@ -60,10 +56,8 @@ def test_which_ranks_measure(hosts, np, words, ranks, places):
         (BARE, 2, {"program": "osu_bw"}, ["--program"]),
         ((), None, {"program": "ucx_perftest", "memory": "cuda"}, ["--memory"]),
         ((), None, {"rdma_port": "mlx5_0"}, ["--rdma-port"]),
-    ],
-)
-def test_what_cannot_be_is_told(hosts, np, words, faults):
-    assert asked(hosts, np, **words)[1] == faults
+    ):
+        assert asked(hosts, np, **words)[1] == faults
 
 
 @pytest.mark.parametrize("words", [(), ("-e", "1K", "--json-file", "/nonexistent/x")])
@@ -74,17 +68,14 @@ def test_a_dry_run_prints_rounds_sizes_and_the_job_and_writes_nothing(words, cal
     assert "mpirun" in out and "ringleader.bench.pair_program" in out
 
 
-@pytest.mark.parametrize(
-    ("program", "sizes", "runs"),
-    [
+def test_rates_are_measured_in_both_directions_and_latency_once():
+    for program, sizes, runs in (
         ("ib_write_bw", (2, 4, 8), [("ib_write_bw", 3, False), ("ib_write_bw", 3, True)]),
         ("ucx_perftest tag_lat", (8, 64), [("tag_lat", 1, False), ("tag_lat", 1, False)]),
         ("ucx_perftest", (8,), [("tag_lat", 1, False), ("tag_bw", 1, False), ("tag_bw", 1, True)]),
-    ],
-)
-def test_rates_are_measured_in_both_directions_and_latency_once(program, sizes, runs):
-    found = runs_of(program, sizes)
-    assert [(run.test, len(run.sizes), run.backwards) for run in found] == runs
+    ):
+        found = runs_of(program, sizes)
+        assert [(run.test, len(run.sizes), run.backwards) for run in found] == runs
 
 
 def test_commands_of_servers_and_clients():

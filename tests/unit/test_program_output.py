@@ -96,9 +96,8 @@ OSU_FULL = """\
 OSU_TAGGED = "".join(f"[1,0]<stdout>:{line}\n" for line in OSU_5.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("text", "program", "field", "values"),
-    [
+def test_the_program_is_known_by_its_title_and_the_unit_by_its_header():
+    for text, program, field, values in (
         (RATE_6, "ib_write_bw", "rate", {2: 7.25 * 2**20, 65536: 11749.92 * 2**20}),
         (READ, "ib_read_bw", "rate", {65536: 10e9}),
         (BOTH, "ib_write_bw", "both_ways_rate", {65536: 10e9}),
@@ -114,12 +113,10 @@ OSU_TAGGED = "".join(f"[1,0]<stdout>:{line}\n" for line in OSU_5.splitlines())
         (OSU_CUDA, "osu_bw", "rate", {1: 0.35e6, 1048576: 11804.12e6}),
         (OSU_7_5, "osu_latency", "latency", {1: 3.00e-6, 2: 2.99e-6}),
         (OSU_FULL, "osu_latency", "latency_low", {8: 1.25e-6}),
-    ],
-)
-def test_the_program_is_known_by_its_title_and_the_unit_by_its_header(text, program, field, values):
-    (found,) = program_outputs("some words before\n" + text)
-    assert found.program == program
-    assert {row.size: getattr(row, field) for row in found.rows} == pytest.approx(values)
+    ):
+        (found,) = program_outputs("some words before\n" + text)
+        assert found.program == program
+        assert {row.size: getattr(row, field) for row in found.rows} == pytest.approx(values)
 
 
 def test_one_text_may_hold_several():
@@ -138,9 +135,8 @@ def test_memory_of_gpus_and_failed_validation_are_told():
     assert program_outputs(OSU_7_5)[0].notes == ("osu_latency's validation failed at sizes 2",)
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
+def test_what_cannot_be_read_is_told():
+    for text, word in (
         ("", "no output of perftest"),
         (RATE_6[: RATE_6.index(" 2  ")], "no row of a bandwidth test"),
         (RATE_6.replace("MiB/sec", "Kb/sec"), "unknown unit"),
@@ -150,12 +146,10 @@ def test_memory_of_gpus_and_failed_validation_are_told():
         (OSU_5.replace("Latency (us)", "Bandwidth (MB/s)"), "not a latency"),
         (OSU_7_5.replace("2.99              Fail", "2.99"), "the line of size 2 is cut: 1 of 2 columns"),
         (OSU_5.replace("1.06", "nan"), "has 'nan'"),
-    ],
-)
-def test_what_cannot_be_read_is_told(text, word):
-    with pytest.raises(ValueError, match=r".") as wrong:
-        program_outputs(text)
-    assert word in str(wrong.value)
+    ):
+        with pytest.raises(ValueError, match=r".") as wrong:
+            program_outputs(text)
+        assert word in str(wrong.value)
 
 
 def test_the_size_of_ucx_perftests_messages_is_only_taken_where_it_is_clear():

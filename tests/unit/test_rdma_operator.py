@@ -133,26 +133,23 @@ def test_a_command_of_the_users_has_its_own_port() -> None:
     assert (rdma_annotations.ssh_port(named), ssh_ports(named)) == (3333, (3333,))
 
 
-@pytest.mark.parametrize(
-    ("notes", "places"),
-    [
+def test_bad_annotations() -> None:
+    for notes, places in (
         ({"profile": "fast"}, ["profile"]),
         ({"profile": "sriov"}, ["resource", "network"]),
         ({"profile": "aks-ib", "count": "-1"}, ["count"]),
         ({"profile": "shared", "node-labels": "rack"}, ["node-labels"]),
         ({"profile": "shared", "spread": "wide", "ssh-port": "x"}, ["ssh-port", "spread"]),
         ({"profile": "host-network", "ssh-port": "22"}, ["ssh-port"]),
-    ],
-)
-def test_bad_annotations(notes: Mapping[str, str], places: list[str]) -> None:
-    job = job_of(notes)
-    with pytest.raises(RequestError) as caught:
-        job_validation.check(job, SETTINGS)
-    names = [f"metadata.annotations[ringleader/rdma-{place}]" for place in places]
-    assert [fault.where for fault in caught.value.faults] == names
-    assert rdma_annotations.ssh_port(job) is None
-    with pytest.raises(RequestError):
-        worker_pod(job, 0, SETTINGS)
+    ):
+        job = job_of(notes)
+        with pytest.raises(RequestError) as caught:
+            job_validation.check(job, SETTINGS)
+        names = [f"metadata.annotations[ringleader/rdma-{place}]" for place in places]
+        assert [fault.where for fault in caught.value.faults] == names
+        assert rdma_annotations.ssh_port(job) is None
+        with pytest.raises(RequestError):
+            worker_pod(job, 0, SETTINGS)
 
 
 def test_huge_pages_need_memory_beside_them() -> None:

@@ -63,23 +63,20 @@ ELSEWHERE = ("nothing of what it needs", "all at once")
 """Tried with every form; the rest with one, as all share the reading of words."""
 
 
-@pytest.mark.parametrize(
-    ("name", "form"),
-    [
+def test_bad_words(call) -> None:
+    for name, form in (
         *((name, ("mpijob",)) for name in BAD),
         *((name, ("pods", "--namespace", "n")) for name in ELSEWHERE),
         *((name, ("pods", "--single")) for name in ELSEWHERE),
-    ],
-)
-def test_bad_words(call: Call, name: str, form: tuple[str, ...]) -> None:
-    text, *faults = BAD[name]
-    job = JOB if "--single" not in form else JOB[:2]
-    code, out, err = call("render", *form, *job, *shlex.split(text), "--", "train")
-    said = re.findall(r"^ringleader: (.*)$", err, re.MULTILINE)
-    assert (code, out) == (2, "")
-    assert len(said) == len(faults), err
-    for expected, text in zip(faults, said, strict=True):
-        assert text.startswith(expected)
+    ):
+        text, *faults = BAD[name]
+        job = JOB if "--single" not in form else JOB[:2]
+        code, out, err = call("render", *form, *job, *shlex.split(text), "--", "train")
+        said = re.findall(r"^ringleader: (.*)$", err, re.MULTILINE)
+        assert (code, out) == (2, "")
+        assert len(said) == len(faults), err
+        for expected, text in zip(faults, said, strict=True):
+            assert text.startswith(expected)
 
 
 def test_claims_need_a_template_before_a_job_is_sent(call: Call) -> None:

@@ -63,18 +63,15 @@ def test_each_host_has_its_own() -> None:
     assert (found.ranks_counted, found.libraries["mpi"].local) == (2, 7), "over ranks and lives"
 
 
-@pytest.mark.parametrize(
-    "report",
-    [
+def test_a_report_that_makes_no_sense_counts_nothing() -> None:
+    for report in (
         {},
         {"shared": "much", "libraries": ["mpi"]},
         {"shared": -5, "libraries": {"mpi": 3}, "peers": {"x": [1, 2], "0": [1], "1": 5, "7": [1, 1]}},
         {"shared": True, "libraries": {"mpi": {"sent_least": "x", "sent_most": None, "local": -1}}},
-    ],
-)
-def test_a_report_that_makes_no_sense_counts_nothing(report: dict[str, Any]) -> None:
-    found = engine_traffic([[report]], {})
-    assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
+    ):
+        found = engine_traffic([[report]], {})
+        assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -168,16 +165,13 @@ def test_addresses_are_those_of_the_probe_and_of_the_counters() -> None:
     assert (second.connections, second.connections_missing) == (None, "")
 
 
-@pytest.mark.parametrize(
-    ("evidence", "worth"),
-    [
+def test_jobs_that_exchanged_nothing_do_not_end_later() -> None:
+    for evidence, worth in (
         ({}, False),
         (connections(["10.0.0.1", "10.0.0.2", 5, 7]), False),
         (connections(["10.0.0.1", "10.0.0.2", 1 << 20, 7]), True),
         (connections(missing="Protocol not supported"), True),
         ({"verbs": ["mlx5_0"]}, True),
         ({"logs": {"nccl": {}}}, True),
-    ],
-)
-def test_jobs_that_exchanged_nothing_do_not_end_later(evidence: dict[str, Any], worth: bool) -> None:
-    assert may_have_exchanged(evidence) is worth
+    ):
+        assert may_have_exchanged(evidence) is worth

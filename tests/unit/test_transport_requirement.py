@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
 from ringleader.launch.job_transport import NOTHING_TOLD, faults_at_start, judged_exit
@@ -39,18 +37,15 @@ def test_every_host_without_rdma_is_named() -> None:
     assert "this job has one" in fault.what
 
 
-@pytest.mark.parametrize(
-    ("ports", "why"),
-    [
+def test_a_port_that_cannot_be_used() -> None:
+    for ports, why in (
         (with_port(state="DOWN"), "its state is DOWN"),
         (with_port(file=""), "uverbs"),
         (with_port(unusable="Permission denied"), "Permission denied"),
         (with_port(link_layer="Ethernet"), "network interface is not in this network namespace"),
-    ],
-)
-def test_a_port_that_cannot_be_used(ports: tuple[RdmaPort, ...], why: str) -> None:
-    (fault,) = faults_at_start(("infiniband",), plan(h1=ports, h2=(PORT,)))
-    assert fault.where == "h1" and why in fault.what
+    ):
+        (fault,) = faults_at_start(("infiniband",), plan(h1=ports, h2=(PORT,)))
+        assert fault.where == "h1" and why in fault.what
 
 
 def proof(wire: Wire) -> TransportProof:

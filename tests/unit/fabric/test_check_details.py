@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import pytest
 from tests.fabric_hosts import facts
 from tests.unit.fabric.check_cases import (
     counters,
@@ -42,9 +41,8 @@ def check(*cases: tuple[str, str, str, HostFacts]) -> None:
         assert result.verdict == verdict and words in f"{result.seen} → {result.remedy}", (words, result)
 
 
-@pytest.mark.parametrize(
-    ("version", "value", "verdict", "words"),
-    [
+def test_gid_index() -> None:
+    for version, value, verdict, words in (
         ("2.27.3", None, "pass", "NCCL 2.27.3 chooses"),
         ("2.20.5", None, "fail", "takes index 0"),
         ("2.20.5", None, "fail", "set NCCL_IB_GID_INDEX=3, or use NCCL 2.21 or newer"),
@@ -55,11 +53,9 @@ def check(*cases: tuple[str, str, str, HostFacts]) -> None:
         ("2.27.3", "-1", "pass", "chooses"),
         ("2.27.3", "three", "fail", "three"),
         ("", None, "skip", "no NCCL"),
-    ],
-)
-def test_gid_index(version: str, value: str | None, verdict: str, words: str) -> None:
-    host = nccl(*filter(None, [version]), base=pod())
-    check(("gid.index", verdict, words, environment(host, NCCL_IB_GID_INDEX=value) if value else host))
+    ):
+        host = nccl(*filter(None, [version]), base=pod())
+        check(("gid.index", verdict, words, environment(host, NCCL_IB_GID_INDEX=value) if value else host))
 
 
 FILE = {"/etc/nccl.conf": {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_DISABLE": "1"}}
@@ -233,21 +229,18 @@ def test_cards_at_half_the_generation_are_old_only_on_infiniband() -> None:
     check(("port.rate", "pass", "", replace(pod(), rdma_devices=devices)))
 
 
-@pytest.mark.parametrize(
-    ("types", "command_line", "translates"),
-    [
+def test_one_judge_says_whether_the_iommu_translates() -> None:
+    for types, command_line, translates in (
         ("identity", "intel_iommu=on", False),
         ("DMA-FQ", "iommu=pt", True),
         ("", "iommu.passthrough=1", False),
         ("", "iommu=pt", False),
         ("", "intel_iommu=on", True),
-    ],
-)
-def test_one_judge_says_whether_the_iommu_translates(types: str, command_line: str, translates: bool) -> None:
-    devices = tuple(replace(one, iommu_type=types) for one in hgx().pci_devices)
-    host = replace(hgx(), pci_devices=devices, iommus=("dmar0",), kernel_command_line=command_line)
-    assert iommu_translates(host) is translates
-    assert (worst("pci.iommu", host).verdict == "warn") is translates
+    ):
+        devices = tuple(replace(one, iommu_type=types) for one in hgx().pci_devices)
+        host = replace(hgx(), pci_devices=devices, iommus=("dmar0",), kernel_command_line=command_line)
+        assert iommu_translates(host) is translates
+        assert (worst("pci.iommu", host).verdict == "warn") is translates
 
 
 def test_lists_of_devices() -> None:
@@ -262,9 +255,8 @@ def test_lists_of_devices() -> None:
         assert matches(names, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10"]) == (lost, chosen)
 
 
-@pytest.mark.parametrize(
-    ("id", "variables", "verdict"),
-    [
+def test_variables() -> None:
+    for id, variables, verdict in (
         ("env.ucx-rdma", {"UCX_TLS": "rc_x,cuda_copy"}, "pass"),
         ("env.ucx-rdma", {"UCX_TLS": "^rc,dc,ud"}, "warn"),
         ("env.ucx-rdma", {"UCX_TLS": "all"}, "pass"),
@@ -296,10 +288,8 @@ def test_lists_of_devices() -> None:
             "pass",
         ),
         ("nccl.log", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,COLL"}, "warn"),
-    ],
-)
-def test_variables(id: str, variables: dict[str, str], verdict: str) -> None:
-    assert worst(id, environment(**variables)).verdict == verdict
+    ):
+        assert worst(id, environment(**variables)).verdict == verdict
 
 
 def test_the_second_connector_of_a_card_may_be_without_a_cable() -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from tests.unit.fabric.machines import changed, gpu_machine
 
 from ringleader.fabric.facts import NvidiaDriver
@@ -34,9 +33,8 @@ def test_near_and_far():
     assert len(rdma_verdicts(GOOD)) == 64
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected", "reason"),
-    [
+def test_conditions_of_rdma():
+    for facts, expected, reason in (
         (changed(GOOD, modules=()), Direct.YES, "DMA-BUF"),
         (changed(GOOD, modules=(), kernel="5.10.0"), Direct.NO, "needs Linux 5.12"),
         (
@@ -55,11 +53,9 @@ def test_near_and_far():
         (with_gpus(GOOD, bar1_memory=128 << 30, memory=80 << 30), Direct.YES, ""),
         (with_gpus(GOOD, driver="vfio-pci"), Direct.NO, "vfio-pci"),
         (with_gpus(GOOD, vendor=0x1002), Direct.UNKNOWN, "NVIDIA"),
-    ],
-)
-def test_conditions_of_rdma(facts, expected, reason):
-    found = verdict(facts)
-    assert found.verdict is expected and reason in found.reason, found
+    ):
+        found = verdict(facts)
+        assert found.verdict is expected and reason in found.reason, found
 
 
 def test_p2p():

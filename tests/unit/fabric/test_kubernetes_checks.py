@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from ringleader.fabric.checks.kubernetes import MOFED, ZONE, judge_cluster
 from ringleader.fabric.cluster_facts import ClusterFacts, NicNeeds, NodeFacts, Taint
 
@@ -34,9 +32,8 @@ def test_nodes_with_all_that_is_needed_pass():
     assert bad == {} and len(told(GOOD)) >= 13
 
 
-@pytest.mark.parametrize(
-    ("facts", "id", "verdict", "words"),
-    [
+def test_what_keeps_pods_from_their_nics():
+    for facts, id, verdict, words in (
         (replace(GOOD, nodes=()), "nodes", "fail", "pool=gpu"),
         (with_node(ready=False), "ready", "fail", "not ready"),
         (with_node(schedulable=False), "ready", "warn", "cordoned"),
@@ -60,12 +57,10 @@ def test_nodes_with_all_that_is_needed_pass():
             "warn",
             "6.1",
         ),
-    ],
-)
-def test_what_keeps_pods_from_their_nics(facts, id, verdict, words):
-    found = told(facts)[id]
-    assert found.verdict == verdict and words in found.seen
-    assert found.remedy or verdict not in ("fail", "warn")
+    ):
+        found = told(facts)[id]
+        assert found.verdict == verdict and words in found.seen
+        assert found.remedy or verdict not in ("fail", "warn")
 
 
 def test_the_name_that_the_resource_has_there_is_told():

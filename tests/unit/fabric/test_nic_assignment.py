@@ -73,9 +73,8 @@ ALIEN = port("Ethernet", gids=(Gid(index=0, address=LINK_LOCAL),))
 RXE = rdma("rxe0", port("Ethernet"), driver="")
 
 
-@pytest.mark.parametrize(
-    ("devices", "without_files", "used", "why_not"),
-    [
+def test_ports_that_are_used():
+    for devices, without_files, used, why_not in (
         ([IB, rdma("mlx5_1", port())], (), ["mlx5_0:1", "mlx5_1:1"], ""),
         ([IB, rdma("mlx5_1", port(state="INIT"))], (), ["mlx5_0:1"], "its state is INIT"),
         ([IB, rdma("mlx5_1", port())], ("mlx5_1",), ["mlx5_0:1"], "no /dev/infiniband/uverbs file"),
@@ -87,12 +86,10 @@ RXE = rdma("rxe0", port("Ethernet"), driver="")
         ([rdma("mlx5_0", port("Ethernet", gids=ROCE_GIDS[:2]))], (), [], "all link-local"),
         ([ROCE, RXE], (), ["mlx5_0:1"], "soft device"),
         ([RXE], (), ["rxe0:1"], ""),
-    ],
-)
-def test_ports_that_are_used(devices, without_files, used, why_not):
-    found = select_ports(host(devices=tuple(devices), without_files=without_files))
-    assert [one.name for one in found.ports] == used
-    assert len(found.left_out) == bool(why_not) and all(why_not in one.reason for one in found.left_out)
+    ):
+        found = select_ports(host(devices=tuple(devices), without_files=without_files))
+        assert [one.name for one in found.ports] == used
+        assert len(found.left_out) == bool(why_not) and all(why_not in one.reason for one in found.left_out)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """PCI distances against the paths of real machines."""
 
-import pytest
 from tests.unit.fabric.machines import pci
 
 from ringleader.fabric.topology.pci_distance import PciDistance, pci_distance
@@ -11,9 +10,8 @@ GPU = pci(f"{SWITCH}/0000:17:00.0/0000:18:00.0", 0)
 NIC = pci(f"{SWITCH}/0000:17:01.0/0000:1a:00.0", 0)
 
 
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
+def test_distance_from_a_gpu_behind_a_switch():
+    for other, expected in (
         (NIC, "PIX"),
         # Behind a second switch below the first.
         (pci(f"{SWITCH}/0000:17:02.0/0000:1b:00.0/0000:1c:04.0/0000:1d:00.0", 0), "PXB"),
@@ -22,10 +20,8 @@ NIC = pci(f"{SWITCH}/0000:17:01.0/0000:1a:00.0", 0)
         (pci("pci0000:37/0000:37:01.0/0000:38:00.0", 0), "NODE"),
         (pci("pci0000:97/0000:97:01.0/0000:98:00.0", 1), "SYS"),
         (pci("pci0000:97/0000:97:01.0/0000:98:00.0", None), "SYS"),
-    ],
-)
-def test_distance_from_a_gpu_behind_a_switch(other, expected):
-    assert pci_distance(GPU, other) is pci_distance(other, GPU) is PciDistance[expected]
+    ):
+        assert pci_distance(GPU, other) is pci_distance(other, GPU) is PciDistance[expected]
 
 
 def test_flat_buses_of_virtual_machines():

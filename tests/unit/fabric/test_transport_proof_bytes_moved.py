@@ -1,7 +1,5 @@
 """Counters between two snapshots: wraps, resets, saturation, what cannot be read, stacks of interfaces."""
 
-from collections.abc import Mapping
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +20,8 @@ from ringleader.fabric.transport_proof.evidence import (
 from ringleader.fabric.wires import Wire
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "value", "unusable"),
-    [
+def test_one_counter() -> None:
+    for before, after, value, unusable in (
         (5, 12, 7, ""),
         (2**64 - 10, 20, 30, ""),
         (2**32 - 10, 2**32 + 10, 20, ""),
@@ -35,14 +32,12 @@ from ringleader.fabric.wires import Wire
         (5, None, 0, "after the job"),
         (-1, 5, 0, "not a 64-bit count"),
         (5, 2**64, 0, "not a 64-bit count"),
-    ],
-)
-def test_one_counter(before: int | None, after: int | None, value: int, unusable: str) -> None:
-    first = {} if before is None else {"x": before}
-    last = {} if after is None else {"x": after}
-    moved, why = counter_difference(first, last, "x")
-    assert moved == value
-    assert unusable in why and bool(why) == bool(unusable)
+    ):
+        first = {} if before is None else {"x": before}
+        last = {} if after is None else {"x": after}
+        moved, why = counter_difference(first, last, "x")
+        assert moved == value
+        assert unusable in why and bool(why) == bool(unusable)
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**60))
@@ -85,24 +80,20 @@ def test_a_port_that_tells_no_number_says_what_it_tells() -> None:
     assert "N/A (no PMA)" in found.unusable and found.moved.total == 0
 
 
-@pytest.mark.parametrize(
-    ("one", "wire"),
-    [
+def test_wire_of_a_port() -> None:
+    for one, wire in (
         (PortCounters(link_layer="InfiniBand", node_type=1), Wire.INFINIBAND),
         (PortCounters(link_layer="Ethernet", node_type=1), Wire.ROCE),
         (PortCounters(link_layer="Ethernet", node_type=4), Wire.IWARP),
         (PortCounters(link_layer="Ethernet", node_type=1, driver="erdma"), Wire.ROCE),
         (PortCounters(node_type=7), Wire.EFA),
         (PortCounters(), Wire.UNKNOWN),
-    ],
-)
-def test_wire_of_a_port(one: PortCounters, wire: Wire) -> None:
-    assert port_wire(one) is wire
+    ):
+        assert port_wire(one) is wire
 
 
-@pytest.mark.parametrize(
-    ("devices", "counted"),
-    [
+def test_interfaces_that_count() -> None:
+    for devices, counted in (
         ({"eth0": interface(9), "lo": interface(9, kind="loopback")}, ["eth0"]),
         ({"eth0": interface(9), "eth0.5": interface(9, lower=("eth0",), is_virtual=True)}, ["eth0"]),
         (
@@ -128,11 +119,9 @@ def test_wire_of_a_port(one: PortCounters, wire: Wire) -> None:
             },
             ["eth0"],
         ),
-    ],
-)
-def test_interfaces_that_count(devices: Mapping[str, NetDeviceCounters], counted: list[str]) -> None:
-    found = interfaces_carried(snapshot(devices=devices), snapshot(devices=devices))
-    assert [one.name for one in found] == counted
+    ):
+        found = interfaces_carried(snapshot(devices=devices), snapshot(devices=devices))
+        assert [one.name for one in found] == counted
 
 
 def test_ports_and_interfaces_have_their_wires() -> None:

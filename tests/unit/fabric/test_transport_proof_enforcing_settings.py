@@ -1,8 +1,5 @@
 """Variables that keep libraries from falling back."""
 
-from typing import Any
-
-import pytest
 from tests.unit.fabric import machines
 
 from ringleader.fabric.facts import Gpu, HostFacts, MpiFacts
@@ -16,9 +13,8 @@ def facts(*, gpus: int = 0, nccl: str = "", mpi: str = "", ucx: bool | None = No
     return machines.host(nccl=nccl, mpi=found, gpus=cards)
 
 
-@pytest.mark.parametrize(
-    ("words", "host", "user", "variables"),
-    [
+def test_variables() -> None:
+    for words, host, user, variables in (
         ("rdma", {"gpus": 1, "nccl": "2.27.7"}, {}, {"NCCL_NET": "IB"}),
         ("tcp", {"gpus": 1, "nccl": "2.27.7"}, {}, {"NCCL_NET": "Socket"}),
         ("rdma", {"gpus": 1, "nccl": "2.8.3"}, {}, {}),
@@ -33,12 +29,10 @@ def facts(*, gpus: int = 0, nccl: str = "", mpi: str = "", ucx: bool | None = No
         ("efa", {"mpi": "Intel MPI"}, {}, {"I_MPI_OFI_PROVIDER": "efa"}),
         ("efa", {"mpi": "MPICH"}, {}, {"FI_PROVIDER": "efa"}),
         ("shm", {"mpi": "Open MPI", "ucx": True, "gpus": 1, "nccl": "2.27.7"}, {}, {}),
-    ],
-)
-def test_variables(words: str, host: dict[str, Any], user: dict[str, str], variables: dict[str, str]) -> None:
-    found = enforcing_settings(parse_requirement([words]), facts(**host), user)
-    assert found.variables == variables
-    assert all(one.reason for one in (*found.settings, *found.not_set, *found.left_to_the_user))
+    ):
+        found = enforcing_settings(parse_requirement([words]), facts(**host), user)
+        assert found.variables == variables
+        assert all(one.reason for one in (*found.settings, *found.not_set, *found.left_to_the_user))
 
 
 def test_what_the_user_has_set_is_named() -> None:

@@ -1,6 +1,5 @@
 """Lines of UCX and of NCCL 2.3 to 2.30, written by hand after its sources, and junk."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +13,8 @@ def read(*messages: str, prefix: str = PREFIX) -> NcclLog:
     return nccl_log(LogLines(rank=0, lines=tuple(f"{prefix}{message}" for message in messages)))
 
 
-@pytest.mark.parametrize(
-    ("message", "devices"),
-    [
+def test_devices_of_each_version() -> None:
+    for message, devices in (
         (
             "NET/IB : Using [0]rocep-a.0:1/RoCE [1]ib-1.x:2/IB ; OOB eth0:10.0.0.1<0>",
             [("rocep-a.0", 1, "RoCE"), ("ib-1.x", 2, "IB")],
@@ -32,16 +30,13 @@ def read(*messages: str, prefix: str = PREFIX) -> NcclLog:
         ),
         ("NET/IB: [2] mlx5_2:uverbs2:1/RoCE provider=Mlx5 speed=400000 ar=0", [("mlx5_2", 1, "RoCE")]),
         ("NET/IB : Using [RO]; OOB eth0:10.0.4.51<0>", []),
-    ],
-)
-def test_devices_of_each_version(message: str, devices: list[tuple[str, int, str]]) -> None:
-    found = read(message).devices
-    assert found == tuple(Device(name=name, port=port, link=link) for name, port, link in devices)
+    ):
+        found = read(message).devices
+        assert found == tuple(Device(name=name, port=port, link=link) for name, port, link in devices)
 
 
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
+def test_channels_between_hosts() -> None:
+    for message, expected in (
         ("Ring 00 : 1 -> 0 via NET/IB/2", {"direction": "", "network": "IB", "device": 2}),
         (
             "Channel 00 : 1[1a000] -> 0[1b000] [receive] via NET/Socket/0",
@@ -55,47 +50,38 @@ def test_devices_of_each_version(message: str, devices: list[tuple[str, int, str
             "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/AWS Libfabric/0/GDRDMA",
             {"direction": "receive", "network": "AWS Libfabric", "device": 0, "gpudirect": True},
         ),
-    ],
-)
-def test_channels_between_hosts(message: str, expected: dict[str, object]) -> None:
-    (channel,) = read(message).channels
-    assert (channel.source, channel.target, channel.transport) == (1, 0, "NET")
-    values = {"direction": "", "gpudirect": False, **expected}
-    assert {name: getattr(channel, name) for name in values} == values
+    ):
+        (channel,) = read(message).channels
+        assert (channel.source, channel.target, channel.transport) == (1, 0, "NET")
+        values = {"direction": "", "gpudirect": False, **expected}
+        assert {name: getattr(channel, name) for name in values} == values
 
 
-@pytest.mark.parametrize(
-    ("message", "transport"),
-    [
+def test_channels_by_transport() -> None:
+    for message, transport in (
         ("Ring 00 : 1[0] -> 0[1] via P2P/direct pointer", "P2P"),
         ("Channel 00 : 1[1a000] -> 0[1b000] via direct shared memory", "SHM"),
         ("Channel 00/0 : 1[1] -> 0[0] via P2P/MNNVL", "P2P"),
         ("Channel 00/0 : 1[1] -> 0[0] via SHM/direct/direct", "SHM"),
         ("CollNet 00/0 : 1 -> 0 [send] via COLLNET/SHARP/0/GDRDMA", "COLLNET"),
         ("Channel 00/0 : 1[1] -> 0[0] via a new wire", ""),
-    ],
-)
-def test_channels_by_transport(message: str, transport: str) -> None:
-    assert [channel.transport for channel in read(message).channels] == [transport]
+    ):
+        assert [channel.transport for channel in read(message).channels] == [transport]
 
 
-@pytest.mark.parametrize(
-    ("messages", "network"),
-    [
+def test_network_that_was_chosen() -> None:
+    for messages, network in (
         (["Using network AWS Libfabric"], "AWS Libfabric"),
         (["Using network Socket", "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>"], "Socket"),
         (["Initialized NET plugin IB", "Assigned NET plugin IB to comm"], "IB"),
         (["NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>"], "IB"),
         (["NET/IB : No device found.", "NET/Socket : Using [0]eth0:192.168.0.5<0>"], "Socket"),
-    ],
-)
-def test_network_that_was_chosen(messages: list[str], network: str) -> None:
-    assert read(*messages).network == network
+    ):
+        assert read(*messages).network == network
 
 
-@pytest.mark.parametrize(
-    ("message", "everywhere", "devices"),
-    [
+def test_gpudirect_lines() -> None:
+    for message, everywhere, devices in (
         ("Connected all rings, use ring PXN 0 GDR 1", True, ()),
         ("Connected all rings, use ring PXN 0 GDR 0", False, ()),
         (
@@ -104,11 +90,9 @@ def test_network_that_was_chosen(messages: list[str], network: str) -> None:
             (("mlx5_0", False, "no module"),),
         ),
         ("NET/IB : GPU Direct RDMA Enabled for HCA 1 'mlx5_1'", None, (("mlx5_1", True, ""),)),
-    ],
-)
-def test_gpudirect_lines(message: str, everywhere: bool | None, devices: tuple[object, ...]) -> None:
-    found = read(message)
-    assert (found.gpudirect_everywhere, found.gpudirect_devices) == (everywhere, devices)
+    ):
+        found = read(message)
+        assert (found.gpudirect_everywhere, found.gpudirect_devices) == (everywhere, devices)
 
 
 def test_other_lines() -> None:
@@ -155,9 +139,8 @@ def test_junk_never_raises(parts: list[bytes]) -> None:
     connections(log)
 
 
-@pytest.mark.parametrize(
-    ("line", "place", "transports"),
-    [
+def test_connections_of_ucx() -> None:
+    for line, place, transports in (
         (
             "[1.2] [n1:7:0] ucp_worker.c:1720 UCX  INFO    ep_cfg[0]: tag(tcp/br0 tcp/lo)",
             "",
@@ -169,9 +152,7 @@ def test_junk_never_raises(parts: list[bytes]) -> None:
         ("UCX  INFO    perftest inter-node cfg#0 tag(rc_verbs/hns_2:1)", "inter-node", "rc_verbs/hns_2:1"),
         ("UCX  INFO  0x55c9 self cfg#0 tag(self/memory cma/memory)", "self", "self/memory cma/memory"),
         ("UCX  INFO  0x55c9 inter-node cfg#3 am(srd/rdmap0s6:1)", "inter-node", "srd/rdmap0s6:1"),
-    ],
-)
-def test_connections_of_ucx(line: str, place: str, transports: str) -> None:
-    (found,) = connections(LogLines(rank=0, lines=(line,)))
-    assert found.place == place
-    assert " ".join(f"{one.name}/{one.device}" for one in found.transports) == transports
+    ):
+        (found,) = connections(LogLines(rank=0, lines=(line,)))
+        assert found.place == place
+        assert " ".join(f"{one.name}/{one.device}" for one in found.transports) == transports

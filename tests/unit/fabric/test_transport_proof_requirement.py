@@ -16,37 +16,31 @@ from ringleader.fabric.transport_proof.requirement import (
 from ringleader.fabric.wires import RDMA, Wire
 
 
-@pytest.mark.parametrize(
-    ("values", "allowed_between", "allowed_within", "gpudirect"),
-    [
+def test_words():
+    for values, allowed_between, allowed_within, gpudirect in (
         (["rdma"], RDMA, set(), False),
         (["RDMA", "roce"], {Wire.ROCE}, set(), False),
         (["gdr"], RDMA, set(), True),
         (["efa,gdr"], {Wire.EFA}, set(), True),
         (["tcp, shm"], {Wire.TCP, Wire.IPOIB}, {Wire.SHM}, False),
         (["p2p"], set(), {Wire.P2P}, False),
-    ],
-)
-def test_words(values, allowed_between, allowed_within, gpudirect):
-    found = parse_requirement(values)
-    assert (found.between, found.within, found.gpudirect) == (allowed_between, allowed_within, gpudirect)
+    ):
+        found = parse_requirement(values)
+        assert (found.between, found.within, found.gpudirect) == (allowed_between, allowed_within, gpudirect)
 
 
-@pytest.mark.parametrize(
-    ("values", "faults"),
-    [
+def test_words_that_cannot_hold() -> None:
+    for values, faults in (
         ([""], 1),
         (["rmda,shn"], 2),
         (["rdma,tcp"], 1),
         (["tcp,gdr"], 1),
         (["shm,p2p"], 1),
         (["shm,p2p,tcp,efa,x"], 3),
-    ],
-)
-def test_words_that_cannot_hold(values: list[str], faults: int) -> None:
-    with pytest.raises(RequestError) as caught:
-        parse_requirement(values)
-    assert len(caught.value.faults) == faults
+    ):
+        with pytest.raises(RequestError) as caught:
+            parse_requirement(values)
+        assert len(caught.value.faults) == faults
 
 
 def facts(*, gpus: int = 0, rdma: bool = False, state: str = "ACTIVE") -> HostFacts:
@@ -55,9 +49,8 @@ def facts(*, gpus: int = 0, rdma: bool = False, state: str = "ACTIVE") -> HostFa
     return machines.host(gpus=cards, devices=devices)
 
 
-@pytest.mark.parametrize(
-    ("word", "hosts", "ranks", "expected"),
-    [
+def test_known_at_start():
+    for word, hosts, ranks, expected in (
         ("rdma", {"a": facts(), "b": facts()}, {"a": 2, "b": 2}, ["has no RDMA device"] * 2),
         ("rdma", {"a": facts(rdma=True, state="DOWN")}, {"a": 2, "b": 2}, ["no port can be used: mlx5_0:1"]),
         ("rdma", {"a": facts()}, {"a": 2}, ["this job has one"]),
@@ -66,12 +59,10 @@ def facts(*, gpus: int = 0, rdma: bool = False, state: str = "ACTIVE") -> HostFa
         ("p2p", {"a": facts(gpus=1)}, {"a": 2}, ["it has 1 GPU"]),
         ("gdr", {"a": facts()}, {"a": 1, "b": 1}, ["has no RDMA device", "has no GPU"]),
         ("rdma", {}, {"a": 1, "b": 1}, []),
-    ],
-)
-def test_known_at_start(word, hosts, ranks, expected):
-    found = known_at_start(parse_requirement([word]), hosts, ranks)
-    assert len(found) == len(expected)
-    assert all(words in fault.what for words, fault in zip(expected, found, strict=True))
+    ):
+        found = known_at_start(parse_requirement([word]), hosts, ranks)
+        assert len(found) == len(expected)
+        assert all(words in fault.what for words, fault in zip(expected, found, strict=True))
 
 
 def test_a_slower_wire_that_is_usable_may_be_required() -> None:
@@ -85,9 +76,8 @@ IB = {"ib": 260, "eth0": 1, "lo": 1}
 GDR_LINE = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
 
 
-@pytest.mark.parametrize(
-    ("words", "moved", "keywords", "expected"),
-    [
+def test_verdict_at_the_end():
+    for words, moved, keywords, expected in (
         ("infiniband", IB, {"mpi": between(256)}, []),
         ("roce", IB, {"mpi": between(256)}, ["RDMA over InfiniBand 100% instead of roce"]),
         (
@@ -111,14 +101,12 @@ GDR_LINE = "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA"
         ("shm", IB, {"mpi": between(256), "shared": 100}, []),
         ("shm", {"lo": 100}, {"mpi": local(100)}, ["TCP 100% instead of shm"]),
         ("rdma,shm", {"lo": 100, "eth0": 9}, {"counted": 0}, ["to other hosts is not shown", "within"]),
-    ],
-)
-def test_verdict_at_the_end(words, moved, keywords, expected):
-    good = host({**IB, "lo": 1}, name="good", shared=100, mpi=between(256))
-    proof = judged_transport([host(moved, name="judged", **keywords), good])
-    found = [one for one in judge_requirement(parse_requirement([words]), proof) if one.where == "judged"]
-    assert len(found) == len(expected)
-    assert all(text in fault.what for text, fault in zip(expected, found, strict=True))
+    ):
+        good = host({**IB, "lo": 1}, name="good", shared=100, mpi=between(256))
+        proof = judged_transport([host(moved, name="judged", **keywords), good])
+        found = [one for one in judge_requirement(parse_requirement([words]), proof) if one.where == "judged"]
+        assert len(found) == len(expected)
+        assert all(text in fault.what for text, fault in zip(expected, found, strict=True))
 
 
 def test_a_job_without_evidence_shows_nothing() -> None:

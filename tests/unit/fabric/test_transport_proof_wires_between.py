@@ -31,9 +31,8 @@ def judge(*arguments: Any, **keywords: Any) -> WireShares:
     return found
 
 
-@pytest.mark.parametrize(
-    ("moved", "shares"),
-    [
+def test_counters_alone() -> None:
+    for moved, shares in (
         # One wire moved what was exchanged.
         ({"eth0": 257, "ib": 0}, {Wire.TCP: 1.0}),
         ({"ib": 260, "eth0": 1}, {Wire.INFINIBAND: 1.0}),
@@ -54,15 +53,12 @@ def judge(*arguments: Any, **keywords: Any) -> WireShares:
         ({"ib": 260, "eth0": 260}, {Wire.UNKNOWN: 1.0}),
         # One may have carried all, the other at most half.
         ({"ib": 900, "eth0": 128}, {Wire.INFINIBAND: 0.5, Wire.UNKNOWN: 0.5}),
-    ],
-)
-def test_counters_alone(moved: dict[str, float], shares: dict[Wire, float]) -> None:
-    assert judge(moved, mpi=between(256)).shares == pytest.approx(shares)
+    ):
+        assert judge(moved, mpi=between(256)).shares == pytest.approx(shares)
 
 
-@pytest.mark.parametrize(
-    ("moved", "logs", "shares", "by_log_only", "contradicts"),
-    [
+def test_logs_beside_counters():
+    for moved, logs, shares, by_log_only, contradicts in (
         ({"ib": 260, "eth0": 260}, {"ucx_log": RC}, {Wire.INFINIBAND: 1.0}, False, False),
         ({"ib": 260, "eth0": 260}, {"ucx_log": UCX_TCP}, {Wire.TCP: 1.0}, False, False),
         ({"ib": 260, "eth0": 260}, OB1, {Wire.TCP: 1.0}, False, False),
@@ -83,13 +79,11 @@ def test_counters_alone(moved: dict[str, float], shares: dict[Wire, float]) -> N
             True,
             False,
         ),
-    ],
-)
-def test_logs_beside_counters(moved, logs, shares, by_log_only, contradicts):
-    found = judge(moved, mpi=between(256), **logs)
-    assert found.shares == pytest.approx(shares)
-    assert found.by_log_only is by_log_only
-    assert bool(found.contradictions) is contradicts
+    ):
+        found = judge(moved, mpi=between(256), **logs)
+        assert found.shares == pytest.approx(shares)
+        assert found.by_log_only is by_log_only
+        assert bool(found.contradictions) is contradicts
 
 
 SOFT_ROCE = ["UCX  INFO  0x1 inter-node cfg#3 tag(rc_verbs/rxe0:1)"]
@@ -107,9 +101,8 @@ def soft(eth0: float, packets: int, **keywords: Any) -> HostEvidence:
     return replace(one, before=counted[0], after=counted[1])
 
 
-@pytest.mark.parametrize(
-    ("eth0", "packets", "log", "wire", "contradicts"),
-    [
+def test_packets_of_soft_roce():
+    for eth0, packets, log, wire, contradicts in (
         (261, 69_000, SOFT_ROCE, Wire.ROCE, False),
         (261, 69_000, UCX_TCP, Wire.TCP, False),
         (261, 69_000, [], Wire.UNKNOWN, False),
@@ -117,14 +110,14 @@ def soft(eth0: float, packets: int, **keywords: Any) -> HostEvidence:
         (261, 200, SOFT_ROCE, Wire.TCP, True),
         (261, 200, [], Wire.TCP, False),
         (1, 69_000, SOFT_ROCE, Wire.UNKNOWN, False),
-    ],
-)
-def test_packets_of_soft_roce(eth0, packets, log, wire, contradicts):
-    one = soft(eth0, packets, ucx_log=log)
-    found = wires_between(one, bytes_moved(one))
-    assert max(found.shares, key=lambda each: found.shares[each]) is wire and not found.by_log_only
-    assert bool(found.contradictions) is contradicts
-    assert wire is not Wire.ROCE or "rxe0 port 1 moved 69,000 packets, and eth0 261 MiB" in found.evidence[0]
+    ):
+        one = soft(eth0, packets, ucx_log=log)
+        found = wires_between(one, bytes_moved(one))
+        assert max(found.shares, key=lambda each: found.shares[each]) is wire and not found.by_log_only
+        assert bool(found.contradictions) is contradicts
+        assert (
+            wire is not Wire.ROCE or "rxe0 port 1 moved 69,000 packets, and eth0 261 MiB" in found.evidence[0]
+        )
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -137,19 +130,16 @@ def test_counters_that_were_not_read_in_time_decide_nothing(when: str) -> None:
     assert Wire.TCP not in found.shares
 
 
-@pytest.mark.parametrize(
-    ("moved", "lines", "wire"),
-    [
+def test_nccl() -> None:
+    for moved, lines, wire in (
         ({"ib": 300, "eth0": 300}, NET_IB, Wire.INFINIBAND),
         ({"ib": 300, "eth0": 300}, NET_SOCKET, Wire.TCP),
         ({"ib": 0, "eth0": 300}, NET_IB, Wire.TCP),
         ({"ib": 300, "ib0": 290, "eth0": 1}, NET_SOCKET_IB0, Wire.IPOIB),
         (None, NET_IB, Wire.INFINIBAND),
         (None, ["Using network AWS Libfabric"], Wire.EFA),
-    ],
-)
-def test_nccl(moved: dict[str, float] | None, lines: list[str], wire: Wire) -> None:
-    assert judge(moved, nccl_log=lines, gpus=2, nccl=between(200, 800)).main is wire
+    ):
+        assert judge(moved, nccl_log=lines, gpus=2, nccl=between(200, 800)).main is wire
 
 
 def test_nvlink_between_hosts_is_not_counted_by_anything() -> None:

@@ -92,15 +92,12 @@ def test_words_of_the_comparison() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("moved", "connections", "keywords", "words"),
-    [
+def test_not_judged() -> None:
+    for moved, connections, keywords, words in (
         ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports is too little"),
         (None, None, {}, "could not be read (nothing was reported of them)"),
-    ],
-)
-def test_not_judged(moved: Any, connections: Any, keywords: Any, words: str) -> None:
-    assert words in judge(moved, connections, **keywords).unjudged
+    ):
+        assert words in judge(moved, connections, **keywords).unjudged
 
 
 def test_counters_that_were_reset_and_interfaces_that_appear_or_vanish_are_named() -> None:
@@ -118,19 +115,16 @@ def test_counters_that_were_reset_and_interfaces_that_appear_or_vanish_are_named
     assert any("eth0 is not counted: tx_bytes could not be read before" in text for text in found.evidence)
 
 
-@pytest.mark.parametrize(
-    ("moved", "unread", "shares"),
-    [
+def test_counters_that_were_not_all_read_in_time() -> None:
+    for moved, unread, shares in (
         ({"eth0": 66}, "network interfaces", TCP),
         ({"eth0": 66, "ib": 0}, "network interfaces", {Wire.UNKNOWN: 1.0}),
         ({"eth0": 66}, "RDMA ports", {Wire.UNKNOWN: 1.0}),
-    ],
-)
-def test_counters_that_were_not_all_read_in_time(moved: Any, unread: str, shares: Any) -> None:
-    one = host(moved, counted=0, connections={"eth0": 64})
-    late = replace(one, after=replace(one.after, unread=unread))
-    found = carried_between(late, bytes_moved(late))
-    assert found.shares == shares and "the job's TCP connections moved 64 MiB on eth0" in found.evidence
+    ):
+        one = host(moved, counted=0, connections={"eth0": 64})
+        late = replace(one, after=replace(one.after, unread=unread))
+        found = carried_between(late, bytes_moved(late))
+        assert found.shares == shares and "the job's TCP connections moved 64 MiB on eth0" in found.evidence
 
 
 def test_where_connections_were_lost_the_rest_of_the_interfaces_is_unknown() -> None:
