@@ -244,7 +244,7 @@ def test_hosts_of_a_lab_share_its_cores():
         ({"np": 2}, {}, 4),
         ({"threads": 3}, {}, 3),
         ({}, {"OMP_NUM_THREADS": "4,2"}, None),
-        ({"hosts": hosts[:1]}, {}, None),
+        ({"hosts": (Host(name="h1"),)}, {}, None),
     ):
         job = Job(**{"command": ("python",), "hosts": hosts} | more)
         assert lab_threads(job, 8, environ) == threads

@@ -140,16 +140,8 @@ TOPOLOGY = (
 
 def one_gpu() -> HostFacts:
     facts = gpu_machine(gpus=1, nics=1)
-    card = replace(
-        facts.gpus[0],
-        uuid="GPU-0",
-        name="NVIDIA H100 80GB HBM3",
-        memory=81559 << 20,
-        persistence=True,
-        uncorrected_errors=0,
-        nvlinks=2,
-        nvlinks_active=1,
-    )
+    fields = {"uuid": "GPU-0", "name": "NVIDIA H100 80GB HBM3", "memory": 81559 << 20, "persistence": True}
+    card = replace(facts.gpus[0], uncorrected_errors=0, nvlinks=2, nvlinks_active=1, **fields)
     return replace(facts, gpus=(card,), nvidia=NvidiaDriver(version="580.65.06", nvml="loaded"))
 
 

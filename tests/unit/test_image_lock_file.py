@@ -107,31 +107,6 @@ def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float 
     return lock_file.ask(asked, environ={"PYTHONPATH": str(tmp_path)}, directory=tmp_path, seconds=seconds)
 
 
-NEWER = """
-import json, pathlib, sys
-words = sys.argv
-own = dict(torch=TORCH, helper=HELPER, triton=TRITON)
-if "--find-links" not in words:
-    print(json.dumps(dict(install=list(own.values()))))
-else:
-    versions = pathlib.Path(words[words.index("--constraint") + 1]).read_text()
-    if "helper==" in versions:
-        sys.exit("ERROR: conflicting dependencies")
-    assert versions == "torch==2.8.0+cpu\\n"
-    print(json.dumps(dict(install=[TORCH, NEWER, {**TRITON, "download_info": NEWER["download_info"]}])))
-"""
-
-
-@pytest.mark.process
-def test_what_a_framework_needs_may_be_newer_than_its_index_has(asked, tmp_path):
-    """What is of the same version comes from the framework's index all the same."""
-    torch, triton = item("torch", "2.8.0+cpu"), item("triton", "3.4", url=f"{INDEX}/triton.whl")
-    helper, newer = item("helper", "1"), item("helper", "9", url=f"{lock_file.PYPI}helper.whl")
-    names = {"TORCH": torch, "HELPER": helper, "TRITON": triton, "NEWER": newer}
-    program = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + NEWER
-    assert ask(asked, tmp_path, program) == ([torch, triton], [newer])
-
-
 @pytest.mark.process
 def test_pip_s_own_words_without_credentials(asked: lock_file.Question, tmp_path: Path) -> None:
     program = "import sys; sys.exit('Looking in https://me:secret@i.example.org/simple\\nERROR: no torch==9')"

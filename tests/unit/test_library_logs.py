@@ -126,20 +126,20 @@ def test_what_goes_wrong_is_told() -> None:
 
 
 def test_which_libraries_are_asked():
+    port = (RdmaPort(device="mlx5_0", port=1),)
     for hosts, gpus, rdma, family, libraries in (
         (1, ("0",), (), Family.OPENMPI5, ["nccl"]),
-        (2, (), (RdmaPort(device="mlx5_0", port=1),), Family.OPENMPI5, ["ucx"]),
-        (2, (), (RdmaPort(device="mlx5_0", port=1),), Family.INTEL, []),
-        (1, (), (RdmaPort(device="mlx5_0", port=1),), Family.OPENMPI5, []),
+        (2, (), port, Family.OPENMPI5, ["ucx"]),
+        (2, (), port, Family.INTEL, []),
+        (1, (), port, Family.OPENMPI5, []),
     ):
-        names = [f"h{number}" for number in range(hosts)]
         here = {"is_local": False, "cpus": (0,), "gpus": gpus, "rdma": rdma}
-        facts = [
-            HostFacts(host=Host(name=name, slots=1), hostname=name, identity=name, **here) for name in names
-        ]
-        plan = place(Job(command=("x",), hosts=tuple(one.host for one in facts)), facts)
-        mpi = Mpi(family=family, version="1", mpirun="/m", library="")
-        found = library_log_variables(plan, plan.ranks[-1], mpi)
+        names = [Host(name=f"h{number}", slots=1) for number in range(hosts)]
+        facts = [HostFacts(host=one, hostname=one.name, identity=one.name, **here) for one in names]
+        plan = place(Job(command=("x",), hosts=tuple(names)), facts)
+        found = library_log_variables(
+            plan, plan.ranks[-1], Mpi(family=family, version="1", mpirun="/m", library="")
+        )
         assert list(found) == libraries
         for library, variables in found.items():
             assert {FILE_VARIABLES[library], LEVEL_VARIABLES[library]} <= set(variables)

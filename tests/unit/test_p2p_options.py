@@ -121,23 +121,14 @@ def test_a_file_that_cannot_be_read_is_named(text, word, tmp_path, call):
 
 def run_of(hosts, rates, *, latency=2e-6, spread=0.05, cores=64, sizes=(1, 1 << 20)):
     """``rates``: of each directed pair in bytes per second."""
-    transfers = tuple(
-        Transfer(
-            source=source,
-            target=target,
-            size=size,
-            latency=latency,
-            latency_low=latency,
-            rate=rate,
-            rate_low=rate * (1 - spread),
-            rate_high=rate * (1 + spread),
-        )
-        for (source, target), rate in rates.items()
-        for size in sizes
-    )
+    transfers = []
+    for (source, target), rate in rates.items():
+        bounds = {"rate": rate, "rate_low": rate * (1 - spread), "rate_high": rate * (1 + spread)}
+        bounds |= {"source": source, "target": target, "latency": latency, "latency_low": latency}
+        transfers += [Transfer(size=size, **bounds) for size in sizes]
     context = Context(command=(), hosts=tuple(HostContext(name=host, cores=cores) for host in {*hosts}))
     places = tuple(Place(rank=rank, host=host) for rank, host in enumerate(hosts))
-    return PointToPointRun(name="x", context=context, places=places, transfers=transfers)
+    return PointToPointRun(name="x", context=context, places=places, transfers=tuple(transfers))
 
 
 def all_of(count, rate=1e9):

@@ -18,14 +18,8 @@ def sums(traffic: CommunicatorTraffic) -> dict[str, int]:
 def test_messages_to_other_hosts_are_counted_exactly() -> None:
     traffic = counted()
     traffic.messages([(1, None, 10), (2, None, 20)], [(1, None, 1), (3, None, 300)])
-    assert sums(traffic) == {
-        "local": 1,
-        "handed": 300,
-        "sent_least": 300,
-        "sent_most": 300,
-        "received_least": 20,
-        "received_most": 20,
-    }
+    exact = {"sent_least": 300, "sent_most": 300, "received_least": 20, "received_most": 20}
+    assert sums(traffic) == {"local": 1, "handed": 300, **exact}
 
 
 @pytest.mark.parametrize("call", ["allreduce", "reduce_scatter"])
@@ -134,13 +128,8 @@ def test_short_arrays_may_be_sent_in_every_round(layout: tuple[int, int]) -> Non
 def test_an_allgather_sends_ones_own_at_least_once() -> None:
     traffic = counted(rank=1)
     traffic.allgather([1, 10, 100, 1000])
-    assert sums(traffic) == {
-        "handed": 10,
-        "sent_least": 10,
-        "sent_most": 1111,
-        "received_least": 550,
-        "received_most": 1111,
-    }
+    least = {"handed": 10, "sent_least": 10, "received_least": 550}
+    assert sums(traffic) == {**least, "sent_most": 1111, "received_most": 1111}
 
 
 @pytest.mark.parametrize(

@@ -63,25 +63,6 @@ def test_each_host_has_its_own() -> None:
     assert (found.ranks_counted, found.libraries["mpi"].local) == (2, 7), "over ranks and lives"
 
 
-def test_a_report_that_makes_no_sense_counts_nothing() -> None:
-    for report in (
-        {},
-        {"shared": "much", "libraries": ["mpi"]},
-        {"shared": -5, "libraries": {"mpi": 3}, "peers": {"x": [1, 2], "0": [1], "1": 5, "7": [1, 1]}},
-        {"shared": True, "libraries": {"mpi": {"sent_least": "x", "sent_most": None, "local": -1}}},
-    ):
-        found = engine_traffic([[report]], {})
-        assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    "document", [3, {}, {"at": "now"}, {"at": 1.0, "net_devices": {"eth0": {"values": {"rx_bytes": "7"}}}}]
-)
-def test_counters_that_make_no_sense_were_not_read(document: Any) -> None:
-    gathered = [{"before": document, "after": document}, None, None, None]
-    assert host_evidence(two_hosts(), MPI, [[]] * 4, gathered)[0].before is None
-
-
 @pytest.mark.parametrize(
     ("mpi", "variables", "known"),
     [
@@ -175,3 +156,22 @@ def test_jobs_that_exchanged_nothing_do_not_end_later() -> None:
         ({"logs": {"nccl": {}}}, True),
     ):
         assert may_have_exchanged(evidence) is worth
+
+
+def test_what_makes_no_sense_counts_nothing() -> None:
+    for report in (
+        {},
+        {"shared": "much", "libraries": ["mpi"]},
+        {"shared": -5, "libraries": {"mpi": 3}, "peers": {"x": [1, 2], "0": [1], "1": 5, "7": [1, 1]}},
+        {"shared": True, "libraries": {"mpi": {"sent_least": "x", "sent_most": None, "local": -1}}},
+    ):
+        found = engine_traffic([[report]], {})
+        assert (found.shared_memory, sum(one.most for one in found.libraries.values())) == (0, 0)
+    for counters in (
+        3,
+        {},
+        {"at": "now"},
+        {"at": 1.0, "net_devices": {"eth0": {"values": {"rx_bytes": "7"}}}},
+    ):
+        gathered = [{"before": counters, "after": counters}, None, None, None]
+        assert host_evidence(two_hosts(), MPI, [[]] * 4, gathered)[0].before is None

@@ -80,7 +80,7 @@ def test_ports_that_are_used():
         ([IB, rdma("mlx5_1", port())], ("mlx5_1",), ["mlx5_0:1"], "no /dev/infiniband/uverbs file"),
         # Storage on Ethernet beside InfiniBand; and the other way round.
         ([IB, rdma("mlx5_1", port("Ethernet", gbits=100))], (), ["mlx5_0:1"], "it is roce"),
-        ([rdma("mlx5_1", port(gbits=100)), ROCE], (), ["mlx5_0:1"], "it is infiniband"),
+        ([rdma("mlx5_0", port(gbits=100)), rdma("mlx5_1", port("Ethernet"))], (), ["mlx5_1:1"], "infiniband"),
         # RoCE in a Pod without the interface, and without an IP address.
         ([rdma("mlx5_0", ALIEN)], (), [], "not in this network namespace"),
         ([rdma("mlx5_0", port("Ethernet", gids=ROCE_GIDS[:2]))], (), [], "all link-local"),

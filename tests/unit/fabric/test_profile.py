@@ -94,18 +94,6 @@ def test_limits_cards_that_count_and_what_is_not_known() -> None:
         assert [one.verdict for one in judge_profile(host, {"pci-width": 16})] == [verdict]
 
 
-def test_slower_ports_for_storage_do_not_count() -> None:
-    devices = tuple(
-        dataclasses.replace(one, ports=(dataclasses.replace(one.ports[0], rate=200e9),)) if at < 2 else one
-        for at, one in enumerate(hgx().rdma_devices)
-    )
-    host = dataclasses.replace(hgx(), rdma_devices=devices)
-    six, eight = (
-        judge_profile(host, {"rdma-ports": count, "rdma-rate": 400e9})[1].verdict for count in (6, 8)
-    )
-    assert (six, eight) == (Verdict.PASS, Verdict.FAIL)
-
-
 def test_all_faults_of_a_profile_are_told_at_once() -> None:
     text = """
     rdma = 3

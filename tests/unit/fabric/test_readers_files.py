@@ -27,6 +27,12 @@ def test_what_is_there_and_what_is_not(tmp_path, files):
 
 
 def test_what_could_hang_or_fail_is_named(tmp_path, files):
+    (tmp_path / "long").write_bytes(b"x" * 100_000)
+    assert (len(files.data("long")), len(files.data("long", limit=10_000))) == (100_000, 10_000)
+    noted = Files(tmp_path)
+    for _ in range(MOST_NOTES + 7):
+        noted.note("x", "y")
+    assert len(noted.unreadable) == MOST_NOTES + 1 and noted.unreadable[-1].reason == "7 more"
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "directory").mkdir()
@@ -42,12 +48,6 @@ def test_what_could_hang_or_fail_is_named(tmp_path, files):
     assert files.unreadable[3:] == (Unreadable(path="/a\0b", reason="embedded null byte"),)
 
 
-def test_long_files_are_read_whole_up_to_the_limit(tmp_path, files):
-    (tmp_path / "long").write_bytes(b"x" * 100_000)
-    assert len(files.data("long")) == 100_000
-    assert len(files.data("long", limit=10_000)) == 10_000
-
-
 def test_names_in_the_order_of_their_numbers_and_none_that_is_not_text(tmp_path, files):
     for name in ("mlx5_10", "mlx5_2", "mlx5_bond_0", "1", "0"):
         (tmp_path / name).touch()
@@ -61,13 +61,6 @@ def test_after_the_deadline_nothing_is_read_and_that_is_said_once(tmp_path):
     files = Files(tmp_path, deadline=1.0, clock=lambda: next(now))
     assert [files.text("a"), files.text("a"), files.names(""), files.link("a")] == ["1", "", (), ""]
     assert [one.path for one in files.unreadable] == ["/a"]
-
-
-def test_many_failures_are_counted(tmp_path, files):
-    for _ in range(MOST_NOTES + 7):
-        files.note("x", "y")
-    assert len(files.unreadable) == MOST_NOTES + 1
-    assert files.unreadable[-1].reason == "7 more"
 
 
 def test_links_stay_below_the_root(tmp_path, files):

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, port, rdma
 
-from ringleader.cli.render.topology import topology_text, topology_values
+from ringleader.cli.render.topology import topology_text
 from ringleader.dataclass_json import document
 from ringleader.fabric.settings.setting import Setting, Settings
 from ringleader.fabric.topology.matrix import topology_matrix
@@ -63,6 +63,9 @@ def test_topology(call, written, golden, tmp_path):
     golden("render-topology.txt", out)
     values = json.loads(call("render", "topology", "--facts-from", path, "--format", "json")[1])
     assert [one["nic"] for one in values["nics"]] == ["mlx5_0:1", "mlx5_1:1"]
+    facts = gpu_machine(gpus=1, nics=1)
+    text = topology_text(facts, topology_matrix(facts), ("GPU0–mlx5_0: PIX here, SYS there",))
+    assert "nvidia-smi says otherwise: GPU0–mlx5_0: PIX here, SYS there\n" in text
     assert values["nics"][0]["gpudirect"] == "yes" and len(values["gpudirect"]) == 5
     drawing = tmp_path / "host.svg"
     assert call("render", "topology", "--facts-from", path, "--format", "svg", "-o", str(drawing))[0] == 0
@@ -87,12 +90,3 @@ def test_nothing_gets_out_of_its_line():
     assert len(FORMATS["docker-env"]("h", found).splitlines()) == 3
     assert settings_values("h", found)["settings"][0]["value"] == evil
     assert len(dry_run_lines({"h1": found})) == 1
-
-
-def test_what_nvidia_smi_says_otherwise():
-    facts = gpu_machine(gpus=1, nics=1)
-    matrix = topology_matrix(facts)
-    assert "nvidia-smi says otherwise: GPU0–mlx5_0: PIX here, SYS there\n" in topology_text(
-        facts, matrix, ("GPU0–mlx5_0: PIX here, SYS there",)
-    )
-    assert topology_values(facts, matrix, ("x",))["nvidia_smi_says_otherwise"] == ["x"]

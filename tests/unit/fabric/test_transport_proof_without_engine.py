@@ -39,7 +39,6 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"nccl_log": NET_IB, "gpus": 1}, IB),
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"verbs": ["mlx5_0"]}, IB),
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"shared_with_others": False}, IB),
-        ({"ib": 3000, "eth0": 2}, {}, {}, {Wire.UNKNOWN: 1.0}),
         ({"ib": 192, "eth0": 66}, {"eth0": 64}, {}, {Wire.UNKNOWN: 0.75, Wire.TCP: 0.25}),
         # A library opens a device that it may not use: where connections moved much, a log must name it.
         ({"ib": 64, "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_IB, "gpus": 1},
@@ -54,11 +53,8 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
         ({"ib": "N/A (no PMA)", "eth0": 2}, {}, {"nccl_log": NET_IB, "gpus": 1}, IB),
         ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {}, {Wire.UNKNOWN: 1.0}),
         ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {"state": "DOWN"}, TCP),
-        ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         # No connection could be read: interfaces count for all of the host, too.
         ({"eth0": 66}, None, {}, {Wire.UNKNOWN: 1.0}),
-        ({"eth0": 66}, None, {"shared_with_others": False}, TCP),
-        ({"eth0": 66}, None, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         ({"eth0": 66, "ib": 66}, None, {"verbs": ["mlx5_0"]}, {Wire.UNKNOWN: 0.5, Wire.INFINIBAND: 0.5}),
         # Nothing was read at all.
         (None, None, {"nccl_log": NET_IB, "gpus": 1}, IB),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.fabric.check_cases import FAILING, efa, hgx, pod
+from tests.unit.fabric.check_cases import efa, hgx, pod
 
 from ringleader.cli.doctor.judged_hosts import described
 from ringleader.cli.doctor.stored_facts import write_profile
@@ -80,13 +80,6 @@ def test_no_check_judges_what_was_not_read(area: str, host: Any) -> None:
         assert check.id == "host.sysfs" or skip or results == whole[check.id], (check.id, results)
 
 
-def test_a_late_area_is_no_reason_to_say_that_there_is_no_device(area: str) -> None:
-    def nothing(facts: HostFacts) -> set[str]:
-        return {one.id for one in host_results(facts) if "nothing to judge" in one.seen}
-
-    assert nothing(late(hgx(), area)) <= nothing(hgx())
-
-
 def test_a_host_that_was_slow_is_named_and_never_the_odd_one(area: str) -> None:
     found = compare_hosts({"a": hgx(), "b": late(hgx(), area), "c": hgx()})
     assert [one for one in found if one.hosts == ("b",) and one.verdict is not Verdict.SKIP] == []
@@ -111,20 +104,3 @@ def test_of_a_host_that_was_not_read_in_time_only_that_is_said() -> None:
     bad = [one for one in host_results(found) if one.verdict in (Verdict.FAIL, Verdict.WARN)]
     assert [one.id for one in bad] == ["host.sysfs"] and "--start-timeout" in bad[0].remedy
     assert "CPU" not in described(found) and "RDMA devices not read" in described(found)
-
-
-def test_a_check_of_an_area_that_was_late_is_a_skip_with_that_reason() -> None:
-    for id, area in (
-        ("net.up", "network interfaces"),
-        ("host.processors", "the process"),
-        ("host.clock", "the clock"),
-        ("limit.shm", "memory"),
-        ("port.state", "RDMA devices"),
-    ):
-        (check,) = (one for one in CHECKS if one.id == id)
-        _, host = FAILING[id]
-        unread = dataclasses.replace(host(), unreadable=(Unreadable(path=area, reason=TOO_LATE),))
-        (result,) = check.results(unread)
-        assert (result.verdict, result.seen) == (Verdict.SKIP, f"{area}: not read in time")
-        other = dataclasses.replace(hgx(), unreadable=(Unreadable(path="NVML", reason=TOO_LATE),))
-        assert check.results(other)[0].verdict is not Verdict.SKIP

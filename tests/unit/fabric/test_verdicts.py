@@ -10,11 +10,9 @@ from tests.fabric_hosts import tree
 from tests.unit.fabric.check_cases import (
     counters,
     environment,
-    gpu,
     gpus,
     hgx,
     interface,
-    pci,
     pod,
     port,
     read_twice,
@@ -81,17 +79,10 @@ PLANTED: dict[str, tuple[Callable[[], HostFacts], str, set[str]]] = {
         lambda: interface("ibp0s0", port(rate=200e9, rate_text="200 Gb/sec (4X HDR)"), speed=200e9),
         "port.rate mlx5_0 port 1", {"net.speed"},
     ),
-    "half of the lanes": (
-        lambda: pci("0000:18:00.0", link_width=8), "pci.width 0000:18:00.0", {"pci.bandwidth"},
-    ),
     "a RoCE interface without an address": (link_local_alone, "gid.v2 mlx5_4 port 1", {"roce.address"}),
     "RDMA switched off": (
         lambda: environment(NCCL_IB_DISABLE="1", NCCL_IB_HCA="mlx5"),
         "nccl.ib-disable", {"nccl.contradiction"},
-    ),
-    "a Pod without GPUs": (
-        lambda: environment(gpus(device_file=""), NVIDIA_VISIBLE_DEVICES="void"),
-        "env.nvidia-devices", {"gpu.given"},
     ),
     "17 of 18 links on all GPUs": (lambda: gpus(nvlinks_active=17), "gpu.nvlink", set()),
     "all NICs at half rate": (
@@ -104,7 +95,6 @@ PLANTED: dict[str, tuple[Callable[[], HostFacts], str, set[str]]] = {
         ),
         "port.rate", set(),
     ),
-    "a GPU that is capped": (lambda: gpu(power_limit=450.0), "gpu.power-limit GPU 0", set()),
 }  # fmt: skip
 """Fault → the host, the one finding, and the checks whose results follow from it."""
 
@@ -201,15 +191,14 @@ def test_an_earlier_reading_of_the_host_is_what_counters_are_compared_with() -> 
     assert host.earlier and host.earlier.interfaces["eno1"] == {**hgx().net_devices[0].statistics}
 
 
-def test_the_registers_of_a_nic_are_read_only_by_root() -> None:
-    assert device_control(b"\0" * 64) is None and device_control(b"") is None
-    loop = bytearray(256)
-    loop[6], loop[0x34], loop[0x40], loop[0x41] = 0x10, 0x40, 0x05, 0x40
-    assert device_control(bytes(loop)) is None
-
-
 def attribute(kind: int, value: bytes) -> bytes:
     return net_devices.ATTRIBUTE.pack(4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
+
+
+def test_registers_of_a_nic_that_are_cut_or_a_circle() -> None:
+    loop = bytearray(256)
+    loop[6], loop[0x34], loop[0x40], loop[0x41] = 0x10, 0x40, 0x05, 0x40
+    assert device_control(bytes(loop)) is device_control(b"\0" * 64) is device_control(b"") is None
 
 
 def test_lossless_priorities_are_read_by_netlink() -> None:
