@@ -261,19 +261,6 @@ def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.Mon
     )
 
 
-def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(monkeypatch):
-    connections = of_this_process()
-    one = _connection(message())
-    one.user = os.geteuid()
-    monkeypatch.setattr(connection_counters, "_living", lambda family, until: [b""] * (family == 2))
-    monkeypatch.setattr(connections, "_relevant", lambda message: one)
-    connections.look()
-    assert one.cookie not in connections._others
-    connections.look()
-    assert one.cookie in connections._others
-    connections.close()
-
-
 def message(info: bytes = bytes(120) + struct.pack("=QQ", 5, 7), kind: int = 20, family: int = 2) -> bytes:
     addresses = socket.inet_aton("10.0.0.1") + bytes(12) + socket.inet_aton("10.0.0.2") + bytes(12)
     about = struct.pack("=4B", family, 1, 0, 0) + struct.pack("!HH", 1000, 2000) + addresses

@@ -21,7 +21,6 @@ from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
-from ringleader.errors import LaunchError
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software
 from ringleader.measurements.point_to_point import Silence, Transfer
 
@@ -184,25 +183,6 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
     assert active["pair_latencies"] == [{"source": "h2", "target": "h3", "latency": 2e-6}]
     assert [(one["host"], one["partner"]) for one in active["silences"]] == [("h3", "h1")]
     assert not judged.ok
-
-
-@pytest.mark.parametrize("failure", ["", "h1: gone"])
-def test_what_was_measured_is_shown_though_hosts_cannot_be_read_again(call, monkeypatch, failure):
-    answers = [HostsReading(facts={"h1": facts("laptop")})]
-
-    def reading(options, *, again=None):
-        if again is None:
-            return answers.pop()
-        assert not failure, "no host is asked after a failure"
-        raise LaunchError("no answer", where="h1")
-
-    rank = RankSpeed(rank=0, host="h1", kernel_seconds=1e-3, kernel_runs=9)
-    measured = ActiveResults(hosts=("h1",), ranks=(rank,), failure=failure)
-    monkeypatch.setattr(command, "reading", reading)
-    monkeypatch.setattr(command, "measured_hosts", lambda options, read: measured)
-    code, out, err = call("doctor", "--active", "--verbose")
-    assert code in (0, 3) and not answers
-    assert "active." in out and "no answer" not in err
 
 
 def test_counters_since_facts_that_were_read_before(call, stored):

@@ -1,19 +1,14 @@
 """perftest and ucx_perftest, played by scripts: argv, the wait for the port, results, ways to fail."""
 
-import contextlib
 import os
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.interpreter import write_program
 
-from ringleader.bench import pair_program
-from ringleader.bench.fabric_programs import LISTEN_SECONDS, HostPrograms, StartedServer, run_to_end, serve
+from ringleader.bench.fabric_programs import HostPrograms, run_to_end, serve
 from ringleader.bench.pair_plan import PairPlan, ProgramRun
 from ringleader.bench.program_commands import command
 
@@ -161,37 +156,3 @@ def test_messages_lie_in_the_memory_of_the_gpu_next_to_the_port(tmp_path: Path, 
     assert "CUDA_VISIBLE_DEVICES" not in here.environ(RUN)
     client = command("ib_write_bw", RUN, 9, here.port(RUN), "h2", here.gpu(RUN))
     assert client[-2:] == ("--use_cuda=0", "h2")
-
-
-def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(tmp_path, monkeypatch):
-    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
-    environs: list[dict[str, str]] = []
-    waited: list[float] = []
-
-    @contextlib.contextmanager
-    def served(argv_at: Any, *, environ: dict[str, str], seconds: float) -> Iterator[StartedServer]:
-        environs.append(environ)
-        waited.append(seconds)
-        yield StartedServer(port=5)
-
-    def ran(argv: Any, *, environ: dict[str, str], deadline: float) -> tuple[str, str]:
-        environs.append(environ)
-        return "printed", ""
-
-    def peer(world: Any, partner: int, turn: int, deadline: float) -> Any:
-        return SimpleNamespace(exchange=lambda *words, **named: 5, deadline=deadline, partner=partner)
-
-    monkeypatch.setattr(pair_program, "serve", served)
-    monkeypatch.setattr(pair_program, "run_to_end", ran)
-    monkeypatch.setattr(pair_program, "send", lambda name, value: None)
-    monkeypatch.setattr(pair_program, "Peer", peer)
-    rdma_host(tmp_path, "rxe0")
-    run = ProgramRun(test="tag_lat", sizes=(8,))
-    addresses = (("0", "10.0.0.1"), ("1", "10.0.0.2"))
-    plan = plan_of(run, addresses=addresses, run_seconds=60.0, patience=5.0)
-    for rank in (0, 1):
-        here = HostPrograms(plan, tmp_path)
-        programs = pair_program.Programs(plan, SimpleNamespace(rank=rank), here)
-        programs.measure((0, 1), 1 - rank, 0, time.monotonic() + 60)
-    assert [one["UCX_NET_DEVICES"] for one in environs] == ["rxe0:1", "rxe0:1"]
-    assert waited == [5 * LISTEN_SECONDS]

@@ -16,7 +16,6 @@ from ringleader.cli.main import ringleader
 from ringleader.dataclass_json import document
 from ringleader.fabric.facts import HostFacts, NvidiaDriver
 from ringleader.gpu_record import lines as gpu_record_lines
-from ringleader.gpu_record import lines_of
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("gpu", "gpu_record", "gpu_others", "gpu_process")
@@ -105,29 +104,6 @@ def test_the_package_and_the_page_say_what_the_results_say(gpu, capsys):
 
     for path, text in gpu_record.wanted().items():
         assert path.read_text() == text, "renew it: python scripts/gpu_record.py"
-
-
-def test_a_result_becomes_a_line_of_each(gpu: Any, tmp_path: Path) -> None:
-    import gpu_record
-
-    ran = {"result": "failed", "date": "2027-01-02", "torch": "2.11", "nccl": "2.28.9", "note": "a | b"}
-    value = {
-        "kind": "gpu",
-        "context": {"gpu": "H"},
-        "parts": {"first": ran, "raw": {**ran, "result": "not run"}},
-    }
-    (tmp_path / "gpu-h.json").write_text(json.dumps(value))
-    parts = gpu_record.record(gpu_record.stored(tmp_path))
-    assert json.loads(gpu_record.record_text(parts)) == parts
-    table = gpu_record.table(parts, {("first", "H"): "a | b"})
-    assert (
-        "1 of 16 parts" in table and "failed (H, PyTorch 2.11, NCCL 2.28.9, 2027-01-02): a \\| b |" in table
-    )
-    assert table.count("never run") == len(parts) - 1
-    first, second, third = lines_of(parts)
-    assert first.startswith("On a GPU, 1 of 16 parts")
-    assert second == "  failed on H with PyTorch 2.11, 2027-01-02: first"
-    assert third.startswith("  never run: contract, raw, ") and "first" not in third
 
 
 LINES = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"

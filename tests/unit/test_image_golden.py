@@ -72,15 +72,6 @@ def test_hadolint_has_nothing_to_say(linted: dict[str, list[str]], name: str) ->
     assert linted[name] == []
 
 
-@pytest.mark.process
-def test_hadolint_has_nothing_to_say_of_mirrors(tmp_path: Path) -> None:
-    files = []
-    for name, mirrors in {"pytorch-2.8-roce": ("cn",), "pytorch-2.8-efa": ("cn", "keep=true")}.items():
-        files.append(tmp_path / name)
-        files[-1].write_text(TEXTS["Dockerfile"](image_of_profile(name, mirrors=mirrors)))
-    assert json.loads(hadolint(*files)) == []
-
-
 @every_profile
 def test_buildkit_reads_the_steps_and_commands_that_we_mean(name: str) -> None:
     wanted = []

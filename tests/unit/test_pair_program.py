@@ -1,6 +1,5 @@
 """What ranks keep of messages that were given up, and when all ranks are asked together."""
 
-import json
 import weakref
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from ringleader.bench import pair_program, peer
 from ringleader.bench.pair_plan import PairPlan, ProgramRun
-from ringleader.dataclass_json import document
 
 PLAN = PairPlan(rounds=(((0, 1),),), sizes=(8,), window=1)
 RUN = ProgramRun(test="tag_lat", sizes=(8,))
@@ -50,26 +48,3 @@ def test_what_all_ranks_say_is_kept_where_some_stay_silent(world: SimpleNamespac
     world.Iallreduce = reduce
     assert peer.any_rank_says(world, True, 0.0)
     assert [isinstance(one(), numpy.ndarray) for one in arrays] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("more", "asked"), [({}, False), ({"memory": "cuda"}, True), ({"runs": (RUN,), "path": "none"}, True)]
-)
-def test_all_ranks_are_asked_only_where_one_may_refuse(monkeypatch, more, asked):
-    plan = PairPlan(rounds=PLAN.rounds, sizes=PLAN.sizes, window=1, **more)
-    questions: list[float] = []
-    turns: list[float] = []
-
-    def says(world: Any, here: bool, seconds: float) -> bool:
-        questions.append(seconds)
-        return True
-
-    monkeypatch.setattr(pair_program, "any_rank_says", says)
-    monkeypatch.setattr(pair_program, "gpu_memory", lambda: SimpleNamespace(device="x", allocate=None))
-    monkeypatch.setattr(pair_program, "send", lambda name, value: None)
-    monkeypatch.setattr(pair_program, "context_of", dict)
-    monkeypatch.setattr(pair_program, "end_mpi", lambda: None)
-    monkeypatch.setattr(pair_program.Rounds, "run", lambda self, began: turns.append(began))
-    monkeypatch.setattr("sys.argv", ["", json.dumps(document(plan))])
-    pair_program.main()
-    assert (bool(questions), bool(turns)) == (asked, not asked)

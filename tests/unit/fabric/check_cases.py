@@ -53,33 +53,19 @@ def worst(id: str, host: HostFacts) -> CheckResult:
 def _complete(name: str, *providers: str) -> HostFacts:
     """Return a host of the trees with what no tree shows: NVML's values, libraries, software, settings."""
     host = facts(name)
+    memory = {"memory": 80 * GIB, "bar1_memory": 128 * GIB, "uncorrected_errors": 0, "remap_failed": False}
+    power = {"power_limit": 700.0, "power_limit_default": 700.0, "throttle_reasons": 0x1, "persistence": True}
+    clocks = {"clock_limit": 1980, "clock_limit_default": 1980, "mig": False, "remap_pending": False}
+    links = {"nvlinks": 18, "nvlinks_active": 18}
     gpus = tuple(
-        replace(
-            one,
-            memory=80 * GIB,
-            bar1_memory=128 * GIB,
-            throttle_reasons=0x1,
-            uncorrected_errors=0,
-            remap_pending=False,
-            remap_failed=False,
-            power_limit=700.0,
-            power_limit_default=700.0,
-            clock_limit=1980,
-            clock_limit_default=1980,
-            mig=False,
-            persistence=True,
-            nvlinks=18,
-            nvlinks_active=18,
-            p2p={other.index: "ok" for other in host.gpus if other != one},
-        )
+        replace(one, p2p={other.index: "ok" for other in host.gpus if other != one}, **memory, **power)
         for one in host.gpus
     )
+    driver = replace(host.nvidia, nvml="loaded", fabric_manager_version=host.nvidia.version)
     return replace(
         host,
-        gpus=gpus,
-        nvidia=replace(host.nvidia, nvml="loaded", fabric_manager_version=host.nvidia.version)
-        if gpus
-        else of.NvidiaDriver(),
+        gpus=tuple(replace(one, **clocks, **links) for one in gpus),
+        nvidia=driver if gpus else of.NvidiaDriver(),
         libraries=tuple(of.Library(name=one, path=f"/usr/lib/{one}", version="1.2") for one in LIBRARIES),
         verbs_providers=providers,
         software=SOFTWARE,
@@ -100,7 +86,7 @@ def pod() -> HostFacts:
     """A Pod with one RoCE port, for which the network's traffic class is known, and its lossless priority."""
     host = _complete("connectx_pod", "mlx5")
     host = interface("net1", host, pfc=(3,), dscp={code: code >> 3 for code in range(64)}, ecn=(3,))
-    return replace(host, environment={**host.environment, "NCCL_IB_TC": "106"})
+    return environment(host, NCCL_IB_TC="106")
 
 
 @functools.cache
@@ -108,30 +94,27 @@ def efa() -> HostFacts:
     return _complete("efa", "efa")
 
 
-def _first(items: tuple[Any, ...], **fields: Any) -> tuple[Any, ...]:
-    return (replace(items[0], **fields), *items[1:])
-
-
-def device(base: HostFacts | None = None, **fields: Any) -> HostFacts:
+def changed(kind: str, base: HostFacts | None = None, fields: Any = None, **which: Any) -> HostFacts:
+    """Return a host with a change of its GPUs, devices, …, of those that have what ``which`` says."""
     host = base or hgx()
-    return replace(host, rdma_devices=_first(host.rdma_devices, **fields))
+    made = tuple(
+        replace(one, **fields) if all(getattr(one, name) == value for name, value in which.items()) else one
+        for one in getattr(host, kind)
+    )
+    return replace(host, **{kind: made})
 
 
 def port(base: HostFacts | None = None, **fields: Any) -> HostFacts:
     host = base or hgx()
-    usable = {one.rdma_device for one in host.rdma_files}
-    devices = tuple(
-        replace(one, ports=_first(one.ports, **fields)) if one.name == min(usable - {""}) else one
-        for one in host.rdma_devices
-    )
-    return replace(host, rdma_devices=devices)
+    name = min({one.rdma_device for one in host.rdma_files} - {""})
+    (ports,) = (one.ports for one in host.rdma_devices if one.name == name)
+    return changed("rdma_devices", host, {"ports": (replace(ports[0], **fields), *ports[1:])}, name=name)
 
 
 def read_twice(host: HostFacts, seconds: float = 30) -> HostFacts:
+    """Return a host that was read before, when all counters stood where they stand."""
     ports = {
-        f"{device.name} port {port.number}": port.counters
-        for device in host.rdma_devices
-        for port in device.ports
+        f"{one.name} port {port.number}": port.counters for one in host.rdma_devices for port in one.ports
     }
     interfaces = {one.name: one.statistics for one in host.net_devices}
     earlier = of.Counters(read_at=host.clock.read_at - seconds, ports=ports, interfaces=interfaces)
@@ -140,9 +123,9 @@ def read_twice(host: HostFacts, seconds: float = 30) -> HostFacts:
 
 def counters(base: HostFacts | None = None, **values: int) -> HostFacts:
     host = base or hgx()
-    usable = min({one.rdma_device for one in host.rdma_files} - {""})
-    seen = next(one for one in host.rdma_devices if one.name == usable).ports[0].counters
-    return port(host, counters={**seen, **values})
+    name = min({one.rdma_device for one in host.rdma_files} - {""})
+    (ports,) = (one.ports for one in host.rdma_devices if one.name == name)
+    return port(host, counters={**ports[0].counters, **values})
 
 
 def environment(base: HostFacts | None = None, **values: str) -> HostFacts:
@@ -151,7 +134,7 @@ def environment(base: HostFacts | None = None, **values: str) -> HostFacts:
 
 
 def gpu(**fields: Any) -> HostFacts:
-    return replace(hgx(), gpus=_first(hgx().gpus, **fields))
+    return changed("gpus", None, fields, index=0)
 
 
 def nvidia(**fields: Any) -> HostFacts:
@@ -159,23 +142,15 @@ def nvidia(**fields: Any) -> HostFacts:
 
 
 def gpus(**fields: Any) -> HostFacts:
-    return replace(hgx(), gpus=tuple(replace(one, **fields) for one in hgx().gpus))
+    return changed("gpus", None, fields)
 
 
 def pci(address: str, **fields: Any) -> HostFacts:
-    changed = [replace(one, **fields) if one.address == address else one for one in hgx().pci_devices]
-    return replace(hgx(), pci_devices=tuple(changed))
-
-
-def bridge(**fields: Any) -> HostFacts:
-    found = hgx().pci_device(hgx().gpus[0].pci_address)
-    return pci(found.ancestors[-1], **fields)
+    return changed("pci_devices", None, fields, address=address)
 
 
 def interface(name: str, base: HostFacts | None = None, **fields: Any) -> HostFacts:
-    host = base or hgx()
-    changed = [replace(one, **fields) if one.name == name else one for one in host.net_devices]
-    return replace(host, net_devices=tuple(changed))
+    return changed("net_devices", base, fields, name=name)
 
 
 def process(**fields: Any) -> HostFacts:
@@ -196,9 +171,7 @@ def sysctl(name: str, value: str) -> HostFacts:
 
 
 def library(name: str, base: HostFacts | None = None) -> HostFacts:
-    host = base or hgx()
-    changed = [replace(one, path="") if one.name == name else one for one in host.libraries]
-    return replace(host, libraries=tuple(changed))
+    return changed("libraries", base, {"path": ""}, name=name)
 
 
 def software(base: HostFacts | None = None, **fields: Any) -> HostFacts:
@@ -215,13 +188,13 @@ def without_modules(*names: str, base: HostFacts | None = None) -> HostFacts:
     return replace(host, modules=tuple(one for one in host.modules if one not in names))
 
 
-Case = Callable[[], HostFacts]
-
-
 def pauses(count: int) -> HostFacts:
     return interface("net1", pod(), statistics={"rx_packets": 100_000, "rx_prio3_pause": count})
 
 
+Case = Callable[[], HostFacts]
+UPSTREAM = "0000:17:01.0"
+"""The bridge right above the first GPU."""
 PASSING: Mapping[str, Case] = {
     **dict.fromkeys(("gid.v2", "gid.index", "roce.mtu", "roce.netdev", "roce.address", "roce.tc"), pod),
     **dict.fromkeys(("roce.congestion", "roce.pfc", "roce.ecn", "env.device-plugin"), pod),
@@ -327,7 +300,7 @@ WARNS: Mapping[str, Case] = {
     "host.overcommit": lambda: sysctl("vm.overcommit_memory", "2"),
     "host.maps": lambda: sysctl("vm.max_map_count", "4096"),
     "host.numa-balancing": lambda: sysctl("kernel.numa_balancing", "1"),
-    "host.numa-memory": lambda: replace(hgx(), numa_nodes=_first(hgx().numa_nodes, memory=GIB)),
+    "host.numa-memory": lambda: changed("numa_nodes", None, {"memory": GIB}, number=0),
     "host.ptrace": lambda: replace(sysctl("kernel.yama.ptrace_scope", "2"), process=process().process),
     "host.sysfs": lambda: replace(
         hgx(), unreadable=(of.Unreadable(path="/sys/class/infiniband", reason="Permission denied"),)
@@ -346,7 +319,7 @@ WARNS: Mapping[str, Case] = {
 FAILS: Mapping[str, Case] = {
     "dev.sysfs": lambda: replace(hgx(), rdma_devices=()),
     "dev.chardev": lambda: replace(hgx(), rdma_files=()),
-    "dev.guid": lambda: device(node_guid="0000:0000:0000:0000"),
+    "dev.guid": lambda: changed("rdma_devices", None, {"node_guid": "0000:0000:0000:0000"}, name="mlx5_0"),
     "port.state": lambda: facts("broken_ports"),
     "port.phys": lambda: facts("broken_ports"),
     "port.sm": lambda: port(sm_lid=0),
@@ -364,7 +337,7 @@ FAILS: Mapping[str, Case] = {
     "gpu.fabric-version": lambda: nvidia(fabric_manager_version="570.124.06"),
     "gpu.fabric-manager": lambda: nvidia(fabric_manager="not running"),
     "gpu.topo": lambda: replace(hgx(), rdma_devices=hgx().rdma_devices[:1]),
-    "pci.acs": lambda: bridge(acs_redirects=True),
+    "pci.acs": lambda: pci(UPSTREAM, acs_redirects=True),
     "lib.ibverbs": lambda: library("libibverbs.so.1"),
     "lib.provider": lambda: replace(hgx(), verbs_providers=("rxe",)),
     "lib.cuda": lambda: library("libcuda.so.1"),

@@ -223,12 +223,6 @@ def test_the_traffic_class_of_roce() -> None:
     check(("roce.tc", "pass", "", replace(environment(pod(), NCCL_IB_TC=""), rdma_devices=devices)))
 
 
-def test_cards_at_half_the_generation_are_old_only_on_infiniband() -> None:
-    devices = tuple(replace(one, hca_type="MT4129") for one in pod().rdma_devices)
-    check(("port.rate", "pass", "", port(rate_text="200 Gb/sec (2X NDR)")))
-    check(("port.rate", "pass", "", replace(pod(), rdma_devices=devices)))
-
-
 def test_one_judge_says_whether_the_iommu_translates() -> None:
     for types, command_line, translates in (
         ("identity", "intel_iommu=on", False),
