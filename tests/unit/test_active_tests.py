@@ -15,7 +15,7 @@ from ringleader.bench.rank_speed import SpeedPlan
 from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import PROGRAM_SIZE, measure_hosts
 from ringleader.doctor.active_verdicts import judge
-from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
+from ringleader.errors import Fault, LaunchError, ProbeError, RequestError
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.facts import Gpu
 from ringleader.launch.rank_answer import parts_of
@@ -238,15 +238,3 @@ def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
         measured(refuse)
     results, _ = measured(gone, hosts=HOSTS[:2])
     assert results.failure == "measuring pairs: h2 cannot be reached" and not results.ranks
-
-
-def test_a_signal_ends_the_measurement():
-    cluster = Cluster()
-
-    def stopped(job, *, environ, listener):
-        outcome = cluster(job, environ=environ, listener=listener)
-        return dataclasses.replace(outcome, exit_code=130, whose="ringleader", reason="stopped by SIGINT")
-
-    with pytest.raises(StoppedError) as raised:
-        measured(stopped)
-    assert raised.value.exit_code == 130

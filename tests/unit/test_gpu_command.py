@@ -1,6 +1,5 @@
 """How `make gpu` judges its parts, and what is stored and printed of them. No process starts here."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -70,22 +69,6 @@ def test_how_a_part_is_judged(gpu, name, code, ranks, output, log, result, note)
     ended = gpu.Ended(code=code, results=tuple(ranks), output=output, nccl=log)
     outcome = gpu.judged(part, ended, rehearsal=False)
     assert (outcome.result, outcome.note) == (result, note)
-
-
-def test_results_are_merged_and_a_rehearsal_is_none(gpu: Any, tmp_path: Path) -> None:
-    path = tmp_path / "gpu-x.json"
-    path.write_text(json.dumps({"kind": "rehearsal", "parts": {"first": {"result": "passed"}}}))
-    context = {"gpu": "X", "ringleader": "1", "torch": "2.11", "nccl": "2.28"}
-    results = gpu.Results(path, "gpu", context)
-    assert results.result_of("first") == ""
-    first, second = gpu.PARTS[:2]
-    results.add(first, gpu.Outcome(result="passed", note=""))
-    again = gpu.Results(path, "gpu", context)
-    again.add(second, gpu.Outcome(result="failed", note="x"))
-    again.add(first, gpu.Outcome(result="not run", note="no time"))
-    stored = json.loads(path.read_text())["parts"]
-    assert {name: one["result"] for name, one in stored.items()} == {"first": "passed", "contract": "failed"}
-    assert (stored["first"]["torch"], stored["first"]["nccl"]) == ("2.11", "2.28")
 
 
 def test_every_part_has_a_function(gpu: Any) -> None:

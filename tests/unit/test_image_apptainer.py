@@ -13,20 +13,7 @@ from tests.unit.test_image_dockerfile import VALUES, fits
 
 from ringleader.errors import RequestError
 from ringleader.images import apptainer
-from ringleader.images.instructions import (
-    Command,
-    Copy,
-    Env,
-    Expose,
-    Image,
-    Label,
-    Run,
-    Stage,
-    Step,
-    User,
-    Workdir,
-    write,
-)
+from ringleader.images.instructions import Command, Copy, Env, Image, Label, Run, Stage, Step, write
 from ringleader.images.recipe import LINE, TEXT
 
 pytestmark = pytest.mark.process
@@ -46,59 +33,21 @@ def shell(script: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return finished(["sh", "-c", script, "sh", *argv], timeout=60)
 
 
-def test_every_step() -> None:
-    build = Stage(name="build", base="debian:12", steps=(Run(commands=("make",)),))
-    steps = (
-        Env(variables=(("A", "x"), ("B", "${A}:y"))),
-        Run(commands=("true", "false || true"), why="It says why."),
+def test_files_that_are_copied() -> None:
+    """The rest is in the golden files: Docker's rule for directories needs a place to wait in."""
+    text = rendered(
         Copy(sources=("/opt/venv",), target="/opt/venv/", stage="build"),
         Copy(sources=("a b", "c"), target="/d/", owner="1:2"),
-        Label(labels=(("a", "x y"),)),
-        Expose(port=22),
-        Workdir(path="/w"),
-        User(name="1:2"),
-        Command(argv=("c", "d e")),
     )
-    last = Stage(name="image", base="ubuntu:24.04", steps=steps)
-    text = apptainer.text(Image(name="x", about="Of x.", stages=(build, last), test=("t", "--image")))
-    assert text == (
-        "# Made by `ringleader image render` from the recipe x: change that, not this file.\n"
-        "# Of x.\n"
-        "\n"
-        "Bootstrap: docker\nFrom: debian:12\nStage: build\n"
-        "\n"
-        "%post\n    set -e\n\n    ( make\n    ) || exit 1\n"
-        "\n"
-        "Bootstrap: docker\nFrom: ubuntu:24.04\nStage: image\n"
-        "# Docker's EXPOSE 22: Apptainer shares the host's network.\n"
-        "# Docker's WORKDIR /w: apptainer run --pwd /w\n"
-        "# Docker's USER 1:2: Apptainer runs as whoever calls it.\n"
-        "\n"
-        '%files from build\n    "/opt/venv" "/opt/venv"\n'
-        "\n"
-        '%files\n    "a b" "/.copied/1/a b"\n    "c" "/.copied/1/c"\n'
-        "\n"
-        "%post\n    set -e\n"
-        '    export A="x"\n    export B="${A}:y"\n'
-        "\n"
-        "    # It says why.\n    ( true \\\n     && { false || true; }\n    ) || exit 1\n"
-        "\n"
+    assert '%files from build\n    "/opt/venv" "/opt/venv"\n' in text
+    assert '%files\n    "a b" "/.copied/1/a b"\n    "c" "/.copied/1/c"\n' in text
+    assert (
         "    chown -R 1:2 /.copied/1\n"
         "    mkdir -p /d/\n"
         "    if [ -d '/.copied/1/a b' ]; then\n        mkdir -p /d/\n        cp -a '/.copied/1/a b'/. /d/\n"
         "    else\n        cp -a '/.copied/1/a b' /d/\n    fi\n"
-        "    if [ -d /.copied/1/c ]; then\n        mkdir -p /d/\n        cp -a /.copied/1/c/. /d/\n"
-        "    else\n        cp -a /.copied/1/c /d/\n    fi\n"
-        "    rm -rf /.copied\n"
-        "\n"
-        '%environment\n    export A="x"\n    export B="${A}:y"\n'
-        "\n"
-        "%labels\n    a x y\n"
-        "\n"
-        "%runscript\n    if [ $# -eq 0 ]; then\n        set -- c 'd e'\n    fi\n    exec \"$@\"\n"
-        "\n"
-        "%test\n    t --image\n"
-    )
+    ) in text
+    assert "    rm -rf /.copied\n" in text
 
 
 def test_the_first_failure_ends_it() -> None:

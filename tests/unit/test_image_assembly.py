@@ -25,18 +25,6 @@ def first(steps: tuple[Step, ...], kind: type[Step], text: str = "") -> int:
     return next(n for n, step in enumerate(steps) if isinstance(step, kind) and text in repr(step))
 
 
-def test_pip_calls_come_in_order_and_agree_in_all_but_packages() -> None:
-    text = HEAD + TORCH + '[packages]\npip = ["zarr", "attrs"]\n'
-    calls = [one for one in commands(image_of(text).stages[0]) if "pip install" in one]
-    assert [one.split()[-1] for one in calls][:1] == ["torch==2.8.0"]
-    assert "--index-url https://download.pytorch.org/whl/cpu" in calls[0]
-    assert sum("zarr attrs" in one for one in calls) == 1
-    assert next(n for n, one in enumerate(calls) if "click" in one) < next(
-        n for n, one in enumerate(calls) if "zarr" in one
-    )
-    assert calls[-1].endswith(".whl")
-
-
 def test_wheels_of_the_context_are_there_for_their_call_only() -> None:
     steps = image_of(HEAD + '[torch]\nversion = "2.8.0"\nwheels = "my/wheels"\n').stages[0].steps
     copied = first(steps, Copy, "my/wheels")

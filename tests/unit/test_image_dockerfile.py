@@ -15,7 +15,6 @@ from ringleader.images.instructions import (
     Command,
     Copy,
     Env,
-    Expose,
     Image,
     Label,
     Run,
@@ -57,34 +56,16 @@ def only(text: str, kind: str) -> list[tuple[str, ...]]:
 
 
 def test_every_step() -> None:
+    """Those that no golden file shows: a reference to a variable of the same step, and odd names."""
     steps = (
         Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "z"))),
         Run(commands=("true", "false || true", "if true; then echo a; fi"), why="It says why."),
-        Copy(sources=("a", "b"), target="/c/", stage="build", owner="1:2"),
         Copy(sources=("a b",), target="/c d"),
-        Label(labels=(("a", "x"), ("b", "y"))),
-        Expose(port=22),
-        Workdir(path="/w"),
-        User(name="1:2"),
         Command(argv=("c d",)),
     )
-    assert rendered(*steps).splitlines()[2:] == [
-        "FROM debian:12",
-        'ENV A="x"',
-        'ENV B="${A}:y" \\',
-        '    C="z"',
-        "",
-        "# It says why.",
-        "RUN true \\",
-        " && { false || true; } \\",
-        " && { if true; then echo a; fi; }",
-        "COPY --from=build --chown=1:2 a b /c/",
-        'COPY ["a b", "/c d"]',
-        'LABEL a="x" \\',
-        '      b="y"',
-        "EXPOSE 22",
-        "WORKDIR /w",
-        "USER 1:2",
+    assert rendered(*steps).splitlines()[3:] == [
+        *('ENV A="x"', 'ENV B="${A}:y" \\', '    C="z"', "", "# It says why.", "RUN true \\"),
+        *(" && { false || true; } \\", " && { if true; then echo a; fi; }", 'COPY ["a b", "/c d"]'),
         'CMD ["c d"]',
     ]
 

@@ -20,20 +20,6 @@ def faults(text: str, *settings: str, mirrors: tuple[str, ...] = ()) -> list[tup
     return [(fault.where, fault.what, fault.hint) for fault in caught.value.faults]
 
 
-def test_a_recipe() -> None:
-    found = recipe(
-        'name = "digits"\nabout = "Digits"\nbase = "ubuntu:24.04"\ngpus = ["h100"]\n'
-        '[labels]\n"org.example.team" = "vision"\n[mirrors]\nset = "cn"\nkeep = true\n'
-        '[torch]\nversion = "2.8.0"\n[packages]\nbuild-apt = ["gcc"]\n[files]\nenv = { A = "x" }\n'
-    )
-    assert (found.name, found.base, found.gpus) == ("digits", "ubuntu:24.04", ("h100",))
-    assert found.labels == (("org.example.team", "vision"),)
-    assert (found.mirrors.set, found.mirrors.keep) == ("cn", True)
-    assert found.blocks["torch"].version == "2.8.0"
-    assert found.blocks["packages"].build_apt == ("gcc",)
-    assert found.blocks["files"].env == (("A", "x"),)
-
-
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
     found = recipe_parser.recipe(bundled_recipes.text(name), name)

@@ -8,10 +8,9 @@ import numpy
 import pytest
 
 from ringleader.bench import pair_program, peer
-from ringleader.bench.pair_plan import PairPlan, ProgramRun
+from ringleader.bench.pair_plan import PairPlan
 
 PLAN = PairPlan(rounds=(((0, 1),),), sizes=(8,), window=1)
-RUN = ProgramRun(test="tag_lat", sizes=(8,))
 
 
 @pytest.fixture(autouse=True)

@@ -110,7 +110,6 @@ def test_the_program_is_known_by_its_title_and_the_unit_by_its_header():
         (LATENCY, "ib_send_lat", "latency_p99", {2: 1.18e-6}),
         (OSU, "osu_bw", "rate", {8: 12.5e6}),
         (OSU_TAGGED, "osu_latency", "latency", {0: 1.02e-6, 1: 1.06e-6, 4194304: 481.33e-6}),
-        (OSU_CUDA, "osu_bw", "rate", {1: 0.35e6, 1048576: 11804.12e6}),
         (OSU_7_5, "osu_latency", "latency", {1: 3.00e-6, 2: 2.99e-6}),
         (OSU_FULL, "osu_latency", "latency_low", {8: 1.25e-6}),
     ):

@@ -112,22 +112,6 @@ def test_sshd_and_ssh_agree_on_a_port_of_their_own(call: Call, mpi: str) -> None
     assert [word.partition("=")[0] for word in told] == variables[mpi]
 
 
-def test_labels_of_node_feature_discovery(call: Call) -> None:
-    """node-feature-discovery, tag by tag: custom-rdma.* up to 0.12, rdma.* since 0.13; never network-rdma."""
-    for word, prefix in (("nfd", "rdma"), ("nfd-0.12", "custom-rdma")):
-        labels = ("--node-label", word, "--node-label", "rack=7", "--node-label", "rack=7")
-        _, out, _ = call("render", "mpijob", "--image", "a", "--rdma", "shared", *labels, "--", "a")
-        (worker,), (launcher,) = pods_of(documents(out))
-        required = worker["spec"]["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        (term,) = required["nodeSelectorTerms"]
-        names = [f"feature.node.kubernetes.io/{prefix}.{one}" for one in ("capable", "available")]
-        values = {**{name: ["true"] for name in names}, "rack": ["7"]}
-        assert {one["key"]: one["values"] for one in term["matchExpressions"]} == values
-        assert "affinity" not in launcher["spec"] and "network-rdma" not in out
-
-
 def test_what_the_user_sets_wins(call: Call) -> None:
     words = ("-x", "NCCL_IB_HCA=mlx5", "--shm-size", "4Gi")
     argv = ("--image", "a", "--rdma", "coreweave-ib", *words, "--", "a")

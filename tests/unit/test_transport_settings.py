@@ -68,13 +68,6 @@ def test_lines_of_a_dry_run(settings_of, golden):
     golden("dry_run.transports", "\n".join([*dry_run_lines(found.shown()), ""]))
 
 
-def test_what_chooses_a_protocol_needs_all_hosts(settings_of):
-    assert settings_of(report("h1", EFA), report("h2", EFA)).variables(3) == {"FI_PROVIDER": "efa"}
-    mixed = settings_of(report("h1", EFA), report("h2", None))
-    assert mixed.variables(0) == {}
-    assert any("does not fit h2" in line for line in dry_run_lines(mixed.shown()))
-
-
 @pytest.mark.parametrize(
     "user",
     [

@@ -8,7 +8,7 @@ from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric.facts import Limit
-from ringleader.fabric.readers import gpus, kernel, net_devices, pci_devices, process_limits, rdma_devices
+from ringleader.fabric.readers import kernel, net_devices, pci_devices, process_limits, rdma_devices
 from ringleader.fabric.readers.sysfs_files import Files
 
 
@@ -89,19 +89,6 @@ def test_acs():
     assert pci_devices.acs_redirects(b"\xff" * 4096) is None
 
 
-def test_bridges_above_a_wanted_device_are_read_and_other_devices_are_not(tree, files):
-    tree.bridge("pci0000:00", "0000:00:01.0", acs=True)
-    tree.bridge("pci0000:00", "0000:00:02.0")
-    tree.pci("pci0000:00", "0000:00:01.0", "0000:01:00.0", vendor=0x15B3, device=0x1021, code=0x020700,
-             node=1, speed="16.0", width=8, speed_max="32.0", width_max=16)  # fmt: skip
-    tree.pci("pci0000:00", "0000:00:17.0", vendor=0x8086, device=1, code=0x010601)
-    bridge, nic = pci_devices.read(files)
-    assert (bridge.address, bridge.acs_redirects, bridge.driver) == ("0000:00:01.0", True, "pcieport")
-    assert (nic.address, nic.ancestors) == ("0000:01:00.0", ("pci0000:00", "0000:00:01.0"))
-    assert (nic.link_speed, nic.link_speed_max, nic.link_width, nic.link_width_max) == (16.0, 32.0, 8, 16)
-    assert (nic.numa_node, nic.acs_redirects, nic.iommu_group) == (1, None, None)
-
-
 def test_net_devices(tree, files):
     tree.netdev("eth1", state="down")
     tree.netdev("veth0", state="unknown", carrier=0)
@@ -159,18 +146,6 @@ def test_rates_and_device_files(tree, files):
     (files.root / "sys/module/ib_core/parameters/netns_mode").write_text("Y")
     assert rdma_devices.read(files)["rdma_netns_exclusive"] is False
     assert rdma_devices.read(Files(files.root / "nothing"))["rdma_netns_exclusive"] is None
-
-
-def test_displays_of_the_processor_and_of_the_board_are_no_gpus(tree, files):
-    for address, vendor, code in (
-        ("0000:00:02.0", 0x8086, 0x030000),
-        ("0000:03:00.0", 0x1A03, 0x030000),
-        ("0000:04:00.0", 0x1002, 0x038000),
-        ("0000:05:00.0", 0x8086, 0x038000),
-        ("0000:06:00.0", 0x10DE, 0x040300),
-    ):
-        tree.pci("pci0000:00", address, vendor=vendor, device=1, code=code)
-    assert [one.pci_address for one in gpus.read(files)[0]] == ["0000:04:00.0", "0000:05:00.0"]
 
 
 def test_variables_that_steer_transports_and_no_secret():

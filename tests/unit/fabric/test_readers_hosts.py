@@ -1,7 +1,6 @@
 """What the readers make of whole hosts."""
 
 from tests.fabric_hosts import NAMES, facts
-from tests.fabric_hosts.device_tree import COUNTERS
 
 from ringleader.dataclass_json import document, from_document
 from ringleader.fabric.facts import HostFacts
@@ -70,13 +69,3 @@ def test_a_virtual_machine_shows_no_topology_and_one_usable_gpu():
     assert other.library("libcuda.so.1").version == other.nvidia.version == "570.133.20"
     assert ("eth0", "virtio_net") in [(one.name, one.driver) for one in found.net_devices]
     assert found.shm_size == 64 << 20
-
-
-def test_counters():
-    first, second = (one.ports[0].counters for one in facts("saturated_counters").rdma_devices)
-    assert (first["link_downed"], first["port_xmit_data"]) == (255, 2**32 - 1)
-    assert (second["symbol_error"], second["local_ack_timeout_err"]) == (1200, 9)
-    assert "lifespan" not in first
-    without = facts("no_pma")
-    assert without.rdma_devices[0].ports[0].counters.keys() == second.keys() - set(COUNTERS)
-    assert without.unreadable == ()

@@ -8,13 +8,12 @@ import re
 import resource
 import shutil
 import subprocess
-from importlib import metadata
 
 import pytest
 
 from ringleader.agents.hardware import cpu_list
 from ringleader.fabric.facts import UNLIMITED
-from ringleader.fabric.readers import libraries, read_host, software
+from ringleader.fabric.readers import libraries, read_host
 from ringleader.fabric.readers.sysfs_files import Files
 
 pytestmark = pytest.mark.process
@@ -70,10 +69,3 @@ def test_loader_cache():
     for one in libraries.read(files, {}):
         if one.name in found:
             assert one.path == found[one.name]
-
-
-def test_packages(facts):
-    assert facts.software.packages["numpy"] == metadata.version("numpy")
-    every = software.installed(Files(), software.package_path(Files()))
-    for name in ("pytest", "hypothesis", "mpi4py"):
-        assert every[name] == metadata.version(name)

@@ -60,7 +60,6 @@ def test_channels_between_hosts() -> None:
 def test_channels_by_transport() -> None:
     for message, transport in (
         ("Ring 00 : 1[0] -> 0[1] via P2P/direct pointer", "P2P"),
-        ("Channel 00 : 1[1a000] -> 0[1b000] via direct shared memory", "SHM"),
         ("Channel 00/0 : 1[1] -> 0[0] via P2P/MNNVL", "P2P"),
         ("Channel 00/0 : 1[1] -> 0[0] via SHM/direct/direct", "SHM"),
         ("CollNet 00/0 : 1 -> 0 [send] via COLLNET/SHARP/0/GDRDMA", "COLLNET"),
@@ -71,7 +70,6 @@ def test_channels_by_transport() -> None:
 
 def test_network_that_was_chosen() -> None:
     for messages, network in (
-        (["Using network AWS Libfabric"], "AWS Libfabric"),
         (["Using network Socket", "NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>"], "Socket"),
         (["Initialized NET plugin IB", "Assigned NET plugin IB to comm"], "IB"),
         (["NET/IB : Using [0]mlx5_0:1/IB ; OOB eth0:10.0.0.1<0>"], "IB"),
@@ -83,7 +81,6 @@ def test_network_that_was_chosen() -> None:
 def test_gpudirect_lines() -> None:
     for message, everywhere, devices in (
         ("Connected all rings, use ring PXN 0 GDR 1", True, ()),
-        ("Connected all rings, use ring PXN 0 GDR 0", False, ()),
         (
             "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
             None,

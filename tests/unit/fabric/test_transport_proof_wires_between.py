@@ -118,16 +118,6 @@ def test_packets_of_soft_roce():
         )
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_counters_that_were_not_read_in_time_decide_nothing(when: str) -> None:
-    one = host({"ib": 0, "eth0": 257}, mpi=between(256), ucx_log=RC)
-    snapshot = getattr(one, when)
-    one = replace(one, **{when: replace(snapshot, unread="RDMA ports", rdma_ports={})})
-    found = wires_between(one, bytes_moved(one))
-    assert "its counters of RDMA ports were not all read in time" in found.evidence
-    assert Wire.TCP not in found.shares
-
-
 def test_nccl() -> None:
     for moved, lines, wire in (
         ({"ib": 300, "eth0": 300}, NET_IB, Wire.INFINIBAND),

@@ -96,21 +96,6 @@ def test_not_judged() -> None:
         assert words in judge(moved, connections, **keywords).unjudged
 
 
-def test_counters_that_were_reset_and_interfaces_that_appear_or_vanish_are_named() -> None:
-    one = host({"eth0": 66}, counted=0, connections={"eth0": 64, "eth9": 1})
-    devices = dict(one.before.net_devices)
-    devices["eth0"] = replace(devices["eth0"], values={"tx_bytes": 1 << 40, "rx_bytes": 1 << 40})
-    reset = replace(one, before=replace(one.before, net_devices=devices))
-    found = carried_between(reset, bytes_moved(reset))
-    assert found.shares == TCP and found.exchanged == 65 << 20
-    assert any("eth0 is not counted: tx_bytes was reset while the job ran" in text for text in found.evidence)
-    assert "the job's TCP connections moved 1 MiB on eth9" in found.evidence
-    appeared = replace(one, before=replace(one.before, net_devices={}))
-    found = carried_between(appeared, bytes_moved(appeared))
-    assert found.shares == TCP
-    assert any("eth0 is not counted: tx_bytes could not be read before" in text for text in found.evidence)
-
-
 def test_counters_that_were_not_all_read_in_time() -> None:
     for moved, unread, shares in (
         ({"eth0": 66}, "network interfaces", TCP),
@@ -179,27 +164,13 @@ def test_within_a_host() -> None:
 
 
 def test_lines_of_two_hosts_and_of_one() -> None:
+    said = "100% of 64 MiB; eth0 carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers"
     hosts = [host({"eth0": 66}, name=f"h{n}", counted=0, connections={"eth0": 64}) for n in (3, 4)]
-    proof = judged_transport(hosts)
-    assert lines(proof) == tuple(
-        f"h{n} to other hosts: TCP on eth0 100% of 64 MiB; "
-        "eth0 carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers"
-        for n in (3, 4)
-    )
-    assert [(pair.host, pair.peer, pair.exchanged.total >> 20) for pair in proof.pairs] == [
-        ("h3", "n2", 64),
-        ("h4", "n2", 64),
-    ]
+    assert lines(judged_transport(hosts)) == tuple(f"h{n} to other hosts: TCP on eth0 {said}" for n in (3, 4))
     alone = judged_transport([host({"lo": 66}, counted=0, connections={"lo": 64})])
-    assert lines(alone) == (
-        "n1, between its ranks: TCP on lo 100% of 64 MiB; "
-        "lo carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers",
-    )
+    assert lines(alone) == (f"n1, between its ranks: TCP on lo {said.replace('eth0', 'lo')}",)
     gpus = judged_transport([host({"lo": 1}, counted=0, connections={}, nccl_log=SHM, gpus=2)])
-    assert lines(gpus) == (
-        "n1, between its ranks: shared memory 100% (by logs, not by counters); "
-        "NCCL's channels go via SHM/direct/direct; the job's TCP connections within the host moved 0 bytes",
-    )
+    assert "between its ranks: shared memory 100% (by logs, not by counters); NCCL's" in lines(gpus)[0]
 
 
 NUMBERS = st.sampled_from([0.0, 0.4, 3.0, 64.0, 5000.0])

@@ -23,7 +23,7 @@ from tests.unit.fabric.test_between_hosts import three
 from ringleader.cli.doctor.judged_hosts import judgement_text
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import host_results, judge, since
-from ringleader.fabric.check_result import CheckResult, failed, together, warned
+from ringleader.fabric.check_result import CheckResult, failed, warned
 from ringleader.fabric.checks.check import with_causes
 from ringleader.fabric.facts import HostFacts
 from ringleader.fabric.readers import net_devices, read_host
@@ -130,7 +130,6 @@ def test_a_fault_of_one_of_several_hosts_explains_what_differs() -> None:
 
 def test_a_difference_is_explained_where_all_odd_hosts_are():
     for odd, expected, causes in (
-        (("h1",), "8", 1),
         (("h1", "h2"), "8", 1),
         (("h1", "h2", "h3"), "8", 0),  # a cable of two hosts says nothing of the third
         (("h1", "h4"), "", 1),  # of two hosts that differ one has a cause
@@ -155,12 +154,6 @@ def test_causes_are_found_through_others_and_never_in_a_circle() -> None:
     apart = (warned("x", id="c", hosts=("h1",)), failed("y", id="b", hosts=("h2",)))
     assert not any(one.cause for one in with_causes(apart, follows))
     assert with_causes(with_causes(results[:2], follows), follows) == with_causes(results[:2], follows)
-
-
-def test_what_is_bad_alike_on_all_is_said_once() -> None:
-    each = [failed("17 of 18", expected="18", subject=f"GPU {index}") for index in range(3)]
-    assert [one.seen for one in together(each, 3)] == ["17 of 18 on all 3"]
-    assert together(each, 4) == each and together(each[:1], 1) == each[:1]
 
 
 def test_counters_of_one_reading_and_between_two() -> None:
