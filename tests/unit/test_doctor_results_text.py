@@ -1,8 +1,6 @@
 """What people and programs read of results, of one host and of several."""
 
-import dataclasses
-
-from ringleader.cli.doctor.judged_hosts import documents_of, results_text, trees_of
+from ringleader.cli.doctor.judged_hosts import results_text
 from ringleader.doctor.judgement import merged
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 
@@ -42,32 +40,6 @@ def test_the_worst_comes_first_and_what_passed_is_one_line():
         "\n"
         "1 failed, 1 warning, 2 passed, 1 not applicable: no RoCE port here (--verbose shows all)\n"
     )
-
-
-def test_what_follows_from_a_failure_is_beneath_it():
-    cause = "port.state mlx5_1 port 1"
-    results = (
-        result("port.rate", "fail", "2 of 3", expected="3", remedy="not shown", cause=cause),
-        result("port.state", "warn", "DOWN", subject="mlx5_1 port 1", remedy="look at the cable"),
-        result("memlock", "warn", "8 MiB"),
-    )
-    assert results_text(results, groups=GROUPS, hosts=["h1"]) == (
-        "Ports\n"
-        "  WARN  port.state  mlx5_1 port 1: DOWN\n"
-        "        ↳ FAIL  port.rate  2 of 3 (expected: 3)\n"
-        "        → look at the cable\n"
-        "\n"
-        "Limits\n"
-        "  WARN  memlock  8 MiB\n"
-        "\n"
-        "1 failed, 1 warning, 1 consequence, 0 passed, 2 not applicable (--verbose shows all)\n"
-    )
-    assert documents_of(results, GROUPS)[0]["cause"] == cause
-    other = dataclasses.replace(results[1], hosts=("h2",), seen="ARMED")
-    hosts = [dataclasses.replace(one, hosts=("h1",)) for one in results]
-    assert [[one.seen for one in tree] for tree in trees_of([other, *hosts])] == [
-        ["ARMED"], ["DOWN", "2 of 3"], ["8 MiB"],
-    ]  # fmt: skip
 
 
 def test_verbose_shows_every_result():

@@ -48,7 +48,6 @@ DEAD = rank(1, "ended on purpose")
     ("name", "code", "ranks", "output", "log", "result", "note"),
     [
         ("nccl-2", 0, [rank(0, note="fine"), rank(1)], "", LOG, "passed", "fine"),
-        ("nccl-2", 0, [rank(0), rank(1)], "", "", "failed", "right, but NCCL logged no communicator"),
         (
             *("nccl-2", 0, [rank(0), rank(1)]),
             "ringleader: tensors on GPUs travel through host memory, which is slower than NCCL: one GPU.",
@@ -56,7 +55,6 @@ DEAD = rank(1, "ended on purpose")
         ),
         ("raw", None, [rank(0, "unfinished", stage="s")], "", LOG, "failed", f"{KILLED}rank 0 at “s”"),
         ("raw", 3, [], "a\nringleader: no", "", "failed", "exit code 3, no rank began: ringleader: no"),
-        ("jax", 0, [rank(0, "not run", note="no GPU")] * 2, "", "", "not run", "no GPU"),
         ("elastic", 0, [rank(0), DEAD, rank(1)], "", LOG + "\n" + LOG, "passed", ""),
         (
             *("elastic", 0, [rank(0), DEAD, rank(1)], "", LOG, "failed"),

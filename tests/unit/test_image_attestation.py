@@ -106,16 +106,6 @@ def test_openssl_verifies_the_signature_as_it_verifies_cosigns(place: Path) -> N
     assert done.stdout == "Verified OK\n", done.stderr
 
 
-def test_another_implementation_reads_the_envelope(place: Path) -> None:
-    dsse = pytest.importorskip("securesystemslib.dsse", reason="securesystemslib is not installed")
-    signer = pytest.importorskip("securesystemslib.signer")
-    sign()
-    envelope = dsse.Envelope.from_dict(json.loads((place / "signed/provenance.dsse.json").read_text()))
-    text = (place / "key.pub").read_text()
-    key = signer.SSlibKey("", "ecdsa", "ecdsa-sha2-nistp256", {"public": text})
-    assert envelope.verify([key], 1)
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "words"),
     [

@@ -9,58 +9,49 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.unit.image_world import (
-    PROFILES,
-    ROOT,
-    TEXTS,
-    definition,
-    docker_commands,
-    hadolint,
-    image_of_profile,
-    shellcheck,
-)
+from tests.unit import image_world
 
 from ringleader.images.instructions import Copy, Env, Image, Label, Run
 
-GOLDEN = ROOT / "tests/golden/images"
+GOLDEN = image_world.ROOT / "tests/golden/images"
 INSTRUCTIONS = {"Run": "RUN", "Env": "ENV", "Copy": "COPY", "User": "USER", "Workdir": "WORKDIR"} | {
     "Label": "LABEL",
     "Expose": "EXPOSE",
     "Command": "CMD",
 }
-every_profile = pytest.mark.parametrize("name", PROFILES)
+every_profile = pytest.mark.parametrize("name", image_world.PROFILES)
 
 
 @cache
 def image(name: str) -> Image:
-    return image_of_profile(name)
+    return image_world.image_of_profile(name)
 
 
 @cache
 def text(name: str, form: str) -> str:
-    return TEXTS[form](image(name))
+    return image_world.TEXTS[form](image(name))
 
 
 @every_profile
-@pytest.mark.parametrize("form", TEXTS)
+@pytest.mark.parametrize("form", image_world.TEXTS)
 def test_golden(golden: Callable[[str, str], None], name: str, form: str) -> None:
     golden(f"../images/{name}.{form}", text(name, form))
 
 
 def test_no_golden_is_left_over() -> None:
-    wanted = {f"{name}.{form}" for name in PROFILES for form in TEXTS}
+    wanted = {f"{name}.{form}" for name in image_world.PROFILES for form in image_world.TEXTS}
     assert {path.name for path in GOLDEN.iterdir()} == wanted
 
 
 @pytest.fixture(scope="module")
 def linted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What hadolint says of each profile."""
+    """What image_world.hadolint says of each profile."""
     directory = tmp_path_factory.mktemp("lint")
-    files = [directory / f"{name}.Dockerfile" for name in PROFILES]
-    for name, file in zip(PROFILES, files, strict=True):
+    files = [directory / f"{name}.Dockerfile" for name in image_world.PROFILES]
+    for name, file in zip(image_world.PROFILES, files, strict=True):
         file.write_text(text(name, "Dockerfile"))
     said = defaultdict(list)
-    for one in json.loads(hadolint(*files)):
+    for one in json.loads(image_world.hadolint(*files)):
         said[Path(one["file"]).stem].append(
             f"{one['level']} {one['code']} line {one['line']}: {one['message']}"
         )
@@ -83,12 +74,16 @@ def test_buildkit_reads_the_steps_and_commands_that_we_mean(name: str) -> None:
             if not (kind == "ENV" and wanted[-1] == "ENV"):
                 wanted.append(kind)
     found: list[str] = []
-    for one in docker_commands(text(name, "Dockerfile")):
+    for one in image_world.docker_commands(text(name, "Dockerfile")):
         if not (one.cmd.upper() == "ENV" and found[-1] == "ENV"):
             found.append(one.cmd.upper())
     assert found == wanted
     steps = [step for stage in image(name).stages for step in stage.steps if isinstance(step, Run)]
-    runs = [one.value[0] for one in docker_commands(text(name, "Dockerfile")) if one.cmd.upper() == "RUN"]
+    runs = [
+        one.value[0]
+        for one in image_world.docker_commands(text(name, "Dockerfile"))
+        if one.cmd.upper() == "RUN"
+    ]
     for step, read in zip(steps, runs, strict=True):
         assert bare(read) == bare(" ".join(step.commands))
 
@@ -101,7 +96,7 @@ def bare(shell: str) -> list[str]:
 @every_profile
 def test_spython_reads_stages_labels_environment_and_test(tmp_path: Path, name: str) -> None:
     wanted = image(name).stages
-    found = definition(tmp_path, text(name, "def"))
+    found = image_world.definition(tmp_path, text(name, "def"))
     assert [(key, one.fromHeader) for key, one in found.items()] == [(one.name, one.base) for one in wanted]
     for stage in wanted:
         copies = [step for step in stage.steps if isinstance(step, Copy)]
@@ -118,15 +113,15 @@ def test_spython_reads_stages_labels_environment_and_test(tmp_path: Path, name: 
 
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What shellcheck says of each profile's scripts for Apptainer."""
+    """What image_world.shellcheck says of each profile's scripts for Apptainer."""
     directory = tmp_path_factory.mktemp("scripts")
     files = []
-    for name in PROFILES:
+    for name in image_world.PROFILES:
         for number, script in enumerate(scripts(text(name, "def"))):
             files.append(directory / f"{name}@{number}")
             files[-1].write_text(script)
     said = defaultdict(list)
-    for line in shellcheck(*files).splitlines():
+    for line in image_world.shellcheck(*files).splitlines():
         said[Path(line.partition(":")[0]).name.partition("@")[0]].append(line)
     return said
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, port, rdma
+from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine
 
 from ringleader.agents import host_facts_script
 from ringleader.dataclass_json import document
@@ -21,7 +21,6 @@ from ringleader.render.rank_environment import FreePorts, Master, rank_environme
 from ringleader.render.transport_settings import dry_run_lines
 
 AGENT = host_facts_script.__file__.replace("host_facts_script", "agent")
-EFA = host(devices=(rdma("rdmap0", port("", gids=()), node_type=7, driver="efa", pci="0000:01:00.0"),))
 
 
 class Quiet(Listener):

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringleader.fabric.transport_proof.bytes_moved import (
-    counter_difference,
-    interfaces_carried,
-    loopback_carried,
-    port_wire,
-    ports_carried,
-)
+from ringleader.fabric.transport_proof import bytes_moved
 from ringleader.fabric.transport_proof.evidence import (
     CounterSnapshot,
     Exchanged,
@@ -34,7 +28,7 @@ def test_one_counter() -> None:
     ):
         first = {} if before is None else {"x": before}
         last = {} if after is None else {"x": after}
-        moved, why = counter_difference(first, last, "x")
+        moved, why = bytes_moved.counter_difference(first, last, "x")
         assert moved == value
         assert unusable in why and bool(why) == bool(unusable)
 
@@ -42,7 +36,7 @@ def test_one_counter() -> None:
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**60))
 def test_a_counter_that_moved_by_any_number(first: int, moved: int) -> None:
     last = (first + moved) % 2**64
-    found, unusable = counter_difference({"x": first}, {"x": last}, "x")
+    found, unusable = bytes_moved.counter_difference({"x": first}, {"x": last}, "x")
     assert found == moved or "saturated" in unusable
 
 
@@ -67,7 +61,7 @@ def test_virtual_functions_are_read_by_ethtool(stuck: PortCounters) -> None:
         names = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes")
         return {"eth1": NetDeviceCounters(values=dict.fromkeys(names, count), kind="ethernet")}
 
-    (found,) = ports_carried(
+    (found,) = bytes_moved.ports_carried(
         snapshot({"mlx5_2/1": stuck}, netdev(5)), snapshot({"mlx5_2/1": stuck}, netdev(9))
     )
     assert found.moved == Exchanged(sent=4, received=4) and not found.unusable
@@ -75,7 +69,7 @@ def test_virtual_functions_are_read_by_ethtool(stuck: PortCounters) -> None:
 
 def test_a_port_that_tells_no_number_says_what_it_tells() -> None:
     mute = PortCounters(unreadable={"port_xmit_data": "N/A (no PMA)"})
-    (found,) = ports_carried(snapshot({"mlx5_0/1": mute}), snapshot({"mlx5_0/1": mute}))
+    (found,) = bytes_moved.ports_carried(snapshot({"mlx5_0/1": mute}), snapshot({"mlx5_0/1": mute}))
     assert "N/A (no PMA)" in found.unusable and found.moved.total == 0
 
 
@@ -88,7 +82,7 @@ def test_wire_of_a_port() -> None:
         (PortCounters(node_type=7), Wire.EFA),
         (PortCounters(), Wire.UNKNOWN),
     ):
-        assert port_wire(one) is wire
+        assert bytes_moved.port_wire(one) is wire
 
 
 def test_interfaces_that_count() -> None:
@@ -119,32 +113,34 @@ def test_interfaces_that_count() -> None:
             ["eth0"],
         ),
     ):
-        found = interfaces_carried(snapshot(devices=devices), snapshot(devices=devices))
+        found = bytes_moved.interfaces_carried(snapshot(devices=devices), snapshot(devices=devices))
         assert [one.name for one in found] == counted
 
 
 def test_ports_and_interfaces_have_their_wires() -> None:
-    (found,) = ports_carried(snapshot({"mlx5_0/1": port(10, 20)}), snapshot({"mlx5_0/1": port(110, 70)}))
+    (found,) = bytes_moved.ports_carried(
+        snapshot({"mlx5_0/1": port(10, 20)}), snapshot({"mlx5_0/1": port(110, 70)})
+    )
     assert (found.name, found.wire) == ("mlx5_0 port 1", Wire.INFINIBAND)
     assert found.moved == Exchanged(sent=400, received=200), "port data is counted in four bytes"
     before, after = {"ib0": interface(0, kind="infiniband")}, {"ib0": interface(8, 2, kind="infiniband")}
-    (found,) = interfaces_carried(snapshot(devices=before), snapshot(devices=after))
+    (found,) = bytes_moved.interfaces_carried(snapshot(devices=before), snapshot(devices=after))
     assert found.wire is Wire.IPOIB and found.moved.total == 10
     before, after = {"lo": interface(1, 1, kind="loopback")}, {"lo": interface(6, 6, kind="loopback")}
-    looped = loopback_carried(snapshot(devices=before), snapshot(devices=after))
+    looped = bytes_moved.loopback_carried(snapshot(devices=before), snapshot(devices=after))
     assert looped is not None and looped.moved == Exchanged(sent=5, received=5)
-    assert loopback_carried(snapshot(), snapshot()) is None
+    assert bytes_moved.loopback_carried(snapshot(), snapshot()) is None
 
 
 def test_an_interface_that_came_or_went_while_the_job_ran() -> None:
-    (came,) = interfaces_carried(snapshot(), snapshot(devices={"eth0": interface(5)}))
+    (came,) = bytes_moved.interfaces_carried(snapshot(), snapshot(devices={"eth0": interface(5)}))
     assert "before the job" in came.unusable
-    assert interfaces_carried(snapshot(devices={"eth0": interface(5)}), snapshot()) == ()
+    assert bytes_moved.interfaces_carried(snapshot(devices={"eth0": interface(5)}), snapshot()) == ()
 
 
 def test_ports_without_the_standard_counters() -> None:
     for names in (("tx_bytes", "rx_bytes"), ("hw_tx_bytes_cnt", "hw_rx_bytes_cnt")):
         counters = (dict.fromkeys(names, 0), dict(zip(names, (30, 40), strict=True)))
         before, after = (snapshot({"rdmap0/1": PortCounters(values=one, driver="efa")}) for one in counters)
-        (found,) = ports_carried(before, after)
+        (found,) = bytes_moved.ports_carried(before, after)
         assert found.moved == Exchanged(sent=30, received=40) and found.wire is Wire.EFA
