@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from ringleader.agents.connection_counters import Connections, _connection, _mes
 
 HOME = "127.0.0.1"
 HOME_6 = "1".zfill(32)
+MADE: list[socket.socket] = []
+"""Sockets of a test, closed after it."""
 
 
 def of_this_process(ignored: frozenset[int] = frozenset()) -> Connections:
@@ -32,6 +34,7 @@ def ends(host: str, *, listener: str = "") -> tuple[socket.socket, socket.socket
         server.listen()
         near = socket.create_connection((host, server.getsockname()[1]))
         far, _ = server.accept()
+    MADE.extend((near, far))
     return near, far
 
 
@@ -48,10 +51,13 @@ def moved(connections: Connections) -> dict[tuple[str, str], list[int]]:
 
 
 @pytest.fixture(autouse=True)
-def kernel_lists_connections() -> None:
+def kernel_lists_connections() -> Iterator[None]:
     connections = of_this_process()
     if connections.missing:
         pytest.skip(f"this kernel does not list connections: {connections.missing}")
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 def test_a_connection_that_lives_and_one_that_has_ended() -> None:
@@ -69,8 +75,6 @@ def test_a_connection_that_lives_and_one_that_has_ended() -> None:
     for pair, size in (((HOME, HOME), 70_000), ((HOME_6, HOME_6), 30_000)):
         # SYN and FIN count as a byte each. Other programs of this user may speak on the loopback interface.
         assert all(size <= way < size + 20_000 for way in found[pair]), (pair, found)
-    for one in second:
-        one.close()
 
 
 def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
@@ -116,7 +120,7 @@ def as_nobody(what: Callable[[], Any]) -> Any:
 
 @pytest.mark.process
 def test_bytes_after_the_last_look_count_although_an_end_names_no_user() -> None:
-    connections_of_root = ends(HOME)
+    ends(HOME)  # of root
 
     def job() -> Any:
         connections = of_this_process()
@@ -132,8 +136,6 @@ def test_bytes_after_the_last_look_count_although_an_end_names_no_user() -> None
     ((*_, sent, received),) = found["pairs"]
     assert min(sent, received) >= 3_000_000 and found["missing"] == ""
     assert seconds < 0.9, "nothing was left to wait for"
-    for one in connections_of_root:
-        one.close()
 
 
 @pytest.mark.process
@@ -191,8 +193,6 @@ def test_connections_of_another_program_of_the_same_user_do_not_count(alive: boo
     if not alive:
         time.sleep(0.05)  # the kernel reports an end a little after it
         assert 300_000 <= max(moved(connections)[HOME, HOME]) < 400_000
-    near.close()
-    far.close()
 
 
 OTHER_PROGRAM = """
@@ -220,8 +220,6 @@ def test_pairs_that_are_left_out_are_named(monkeypatch: pytest.MonkeyPatch, limi
     near, far = ends(HOME)
     say(near, far, 50_000)
     assert connections.end()["missing"] == connection_counters.TOO_MANY_PAIRS
-    near.close()
-    far.close()
 
 
 def test_too_many_ends_are_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
