@@ -38,9 +38,7 @@ class Custom:
 
     def take(self, document: dict[str, Any]) -> list[str]:
         """Prune and default a document in place; return the paths dropped."""
-        dropped = prune(document, self.schema)
-        default(document, self.schema)
-        return dropped
+        return _completed(document, self.schema, "")
 
     def faults(self, new: dict[str, Any], old: dict[str, Any] | None) -> list[str]:
         """What is wrong with an object; CEL is judged where all types are right."""
@@ -108,30 +106,20 @@ def _parts(value: Any, schema: Schema, path: str) -> Iterator[tuple[Any, Any, Sc
             yield place, one, schema.get("items"), f"{path}[{place}]"
 
 
-def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
-    """Drop what the schema does not declare; return the paths dropped."""
+def _completed(value: Any, schema: Schema, path: str) -> list[str]:
+    """Fill in defaults where a field is missing or null, and drop what the schema does not declare."""
     dropped: list[str] = []
-    keeps = schema.get("x-kubernetes-preserve-unknown-fields")
+    for name, inner in schema.get("properties", {}).items() if isinstance(value, dict) else ():
+        if value.get(name) is None and "default" in inner:
+            value[name] = copy.deepcopy(inner["default"])
+    keeps = schema.get("x-kubernetes-preserve-unknown-fields") or isinstance(value, list)
     for name, one, inner, here in list(_parts(value, schema, path)):
-        if not path and name in ("apiVersion", "kind", "metadata"):
-            continue
-        if inner is not None:
-            dropped += prune(one, inner, here)
-        elif not keeps and isinstance(value, dict):
+        if inner is not None and here not in ("apiVersion", "kind", "metadata"):
+            dropped += _completed(one, inner, here)
+        elif not keeps and here not in ("apiVersion", "kind", "metadata"):
             del value[name]
             dropped.append(here)
     return dropped
-
-
-def default(value: Any, schema: Schema) -> None:
-    """Fill in defaults where a field is missing or null."""
-    if isinstance(value, dict):
-        for name, inner in schema.get("properties", {}).items():
-            if value.get(name) is None and "default" in inner:
-                value[name] = copy.deepcopy(inner["default"])
-    for _, one, inner, _ in _parts(value, schema, ""):
-        if inner is not None:
-            default(one, inner)
 
 
 def for_openapi(node: Any) -> Any:

@@ -127,12 +127,11 @@ class Objects:
         document: Any,
         *,
         user: str = "",
-        strict: bool = False,
         subresource: str = "",
     ) -> bytes:
         """Replace an object by another version of it; return it as stored."""
         old = entry.document()
-        new, self.warnings = decoded(kind, document, strict=strict)
+        new, self.warnings = decoded(kind, document)
         self._check_identity(kind, entry, new)
         for word in SYSTEM_FIELDS:
             new["metadata"].pop(word, None)

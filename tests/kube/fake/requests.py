@@ -7,7 +7,6 @@ from urllib.parse import unquote
 import orjson
 from aiohttp import web
 from tests.kube.fake.access import Wish
-from tests.kube.fake.built_in_types import VERSION
 from tests.kube.fake.kinds import Kind, Kinds
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
@@ -67,9 +66,7 @@ def discovery(kinds: Kinds, path: str) -> web.Response:
         served.setdefault(kind.api_version, []).append(kind)
     found: dict[str, Any]
     asked = path.strip("/").removeprefix("api/").removeprefix("apis/")
-    if asked == "version":
-        found = {"major": "1", "minor": VERSION.split(".")[1], "gitVersion": f"v{VERSION}+fake"}
-    elif asked == "api":
+    if asked == "api":
         found = {"kind": "APIVersions", "versions": ["v1"]}
     elif asked == "apis":
         groups = [_group(*one.split("/")) for one in served if "/" in one]

@@ -116,9 +116,7 @@ class Server:
                 raise Refusal(415, "UnsupportedMediaType", words)
             body = merge(entry.document(), body)
         self.access.check_escalation(kind, found.namespace, body, user)
-        encoded = objects.update(
-            kind, entry, body, user=user.name, strict=_strict(request), subresource=found.subresource
-        )
+        encoded = objects.update(kind, entry, body, user=user.name, subresource=found.subresource)
         return respond(encoded, 200, objects.warnings)
 
     def _judge_connection(self, found: Route, user: User) -> None:
@@ -134,9 +132,8 @@ class Server:
         if found.name or (found.kind.namespaced and not found.namespace):
             raise not_allowed()
         self.access.check_escalation(found.kind, found.namespace, document, user)
-        encoded = self.objects.create(
-            found.kind, found.namespace, document, user=user.name, strict=_strict(request)
-        )
+        strict = request.query.get("fieldValidation") == "Strict"
+        encoded = self.objects.create(found.kind, found.namespace, document, user=user.name, strict=strict)
         return respond(encoded, 201, self.objects.warnings)
 
     async def _watch(self, request: web.BaseRequest, found: Route) -> web.StreamResponse:
@@ -164,11 +161,6 @@ class Server:
             collection.listeners.remove(watcher.take)
             self.faults.watchers.remove(watcher)
         return response
-
-
-def _strict(request: web.BaseRequest) -> bool:
-    """Unknown fields are refused."""
-    return request.query.get("fieldValidation") == "Strict"
 
 
 def _strike(request: web.BaseRequest, fault: Fault) -> None:

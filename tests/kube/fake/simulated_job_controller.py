@@ -17,7 +17,7 @@ from tests.kube.fake.rules import NAME_LABEL, UID_LABEL, timestamp
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 RETRY = 0.02
-"""Seconds before a failed Pod or container is tried again; doubles each time. A real cluster begins at 10."""
+"""Seconds before a failed Pod is tried again; doubles each time. A real cluster begins at 10."""
 OVER = ("Succeeded", "Failed")
 
 

@@ -1,6 +1,7 @@
 """Scheduler and kubelet: Pods go from Pending to Running to done, at once or step by step."""
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -8,7 +9,7 @@ from tests.kube.fake import kinds
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.objects import Objects
 from tests.kube.fake.rules import timestamp
-from tests.kube.fake.simulated_job_controller import OVER, RETRY, StandInOptions, condition
+from tests.kube.fake.simulated_job_controller import OVER, StandInOptions, condition
 from tests.kube.fake.store import Collection, Document, Entry, Event, Key
 
 Edit = Callable[[Document], None]
@@ -114,15 +115,6 @@ class Kubelet:
             status, reason = ("True", "") if ready else ("False", "ContainersNotReady")
             condition(pod, word, status, self._when(), reason)
 
-    def _restart(self, pod: Document, code: int) -> None:
-        """The first container has ended and waits for its next run."""
-        one = pod["status"]["containerStatuses"][0]
-        one["lastState"] = {"terminated": _ended(one, code, self._when())}
-        one["restartCount"] += 1
-        words = "back-off restarting failed container"
-        one["state"] = {"waiting": {"reason": "CrashLoopBackOff", "message": words}}
-        self._ready(pod, False)
-
     def _end(self, pod: Document, code: int) -> None:
         """All containers have ended and none will run again."""
         for place, one in enumerate(pod["status"].get("containerStatuses") or ()):
@@ -174,10 +166,11 @@ class Kubelet:
         if entry is None or entry.is_deleting:
             return
         self._bind(key)
-        if self.runner is not None:
-            self._run_real(key, uid)
-        else:
+        if self.runner is None:
             self._start(key)
+        elif (bound := self._entry(key, uid)) is not None:
+            ended = functools.partial(self._ended, key, uid)
+            self.runner.start(bound.document(), ended, lambda: self._start(key))
 
     def _start(self, key: Key) -> None:
         """Start all containers."""
@@ -199,21 +192,10 @@ class Kubelet:
             self._containers.begin_run(key[0], entry.uid, pod["spec"]["containers"][0]["name"])
 
     def _ended(self, key: Key, uid: str, code: int) -> None:
-        """The first container has ended: run it again, or let the Pod be over."""
-        entry = self._entry(key, uid)
-        if entry is None:
-            return
-        policy = entry.document()["spec"]["restartPolicy"]
-        again = policy == "Always" or (policy == "OnFailure" and code != 0)
-        if again and not entry.is_deleting:
-            done = self._edit(key, uid, lambda one: self._restart(one, code))
-            if done is not None:
-                count = done["status"]["containerStatuses"][0]["restartCount"]
-                pause = min(RETRY * 2 ** (count - 1), 300.0)
-                asyncio.get_running_loop().call_later(pause, self._run_real, key, uid)
-            return
+        """The first container has ended, and the Pod with it; one that is being deleted goes."""
         self._edit(key, uid, lambda one: self._end(one, code))
-        if entry.is_deleting and (entry := self._entry(key, uid)) is not None:
+        entry = self._entry(key, uid)
+        if entry is not None and entry.is_deleting:
             self._objects.delete(kinds.POD, entry, grace=0)
 
     def _stop(self, key: Key, uid: str) -> None:
@@ -226,13 +208,6 @@ class Kubelet:
             self.runner.stop(uid, float(pod["metadata"].get("deletionGracePeriodSeconds") or 0))
         else:
             asyncio.get_running_loop().call_soon(self._ended, key, uid, 137)
-
-    def _run_real(self, key: Key, uid: str) -> None:
-        entry = self._entry(key, uid)
-        if self.runner is not None and entry is not None and not entry.is_deleting:
-            self.runner.start(
-                entry.document(), lambda code: self._ended(key, uid, code), lambda: self._start(key)
-            )
 
 
 def _first_state(container: Document) -> Document:
