@@ -210,13 +210,6 @@ def test_a_log_that_may_not_be_read(running: Callable[..., Command], operator: O
 # What cannot be sent
 
 
-def test_no_crd(start: Start, fake: FakeCluster) -> None:
-    fake.delete("customresourcedefinitions", "mpijobs.kubeflow.org")
-    start(*RUN, *TRAIN).ended(
-        3, "no MPIJob CRD on this cluster", "ringleader operator crd | kubectl apply -f -", "--on pods"
-    )
-
-
 def test_every_fault_of_a_file_and_of_the_words(start: Start, tmp_path: Path) -> None:
     path = job_yaml(tmp_path / "job.yaml", slotsPerWorker=-1, replicaSpecs={})
     command = start("submit", "--gpus", "1", str(path), str(tmp_path / "none.yaml")).ended(2)
