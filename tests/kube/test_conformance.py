@@ -326,7 +326,8 @@ async def dependents_go_with_their_owner(on: Ground) -> None:
     def owner(name: str, uid: str) -> Document:
         return {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid}
 
-    first, second = (owner(name, (await on.map(name))["metadata"]["uid"]) for name in ("first", "second"))
+    made = [await on.map(name) for name in ("first", "second")]
+    first, second = (owner(one["metadata"]["name"], one["metadata"]["uid"]) for one in made)
     await on.map("below", ownerReferences=[first])
     await on.map("both", ownerReferences=[first, second])
     await on.map("orphan", ownerReferences=[owner("nobody", "00000000-1111-2222-3333-444444444444")])
