@@ -1,9 +1,10 @@
-"""What campaigns share: a job with its processes, a lab, and what is printed of trials in the end.
+"""What campaigns share: options, a job with its processes, a lab, and what is printed of trials in the end.
 
 A campaign is a program that makes trials: mappings with ``line``, ``faults``, ``argv``, ``output`` (lines)
 and what its table needs. A trial with faults is an exception, and the exit code is 1.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -23,6 +24,18 @@ from ringleader.lab.saved_state import Lab, LabHost
 
 Result = dict[str, Any]
 Found = TypeVar("Found")
+PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("agents/host_agent.py",)
+DAEMON = ("prted", "orted", "hydra_pmi_proxy")
+"""Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """Return a parser with the options that every campaign has."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="those with this in their name")
+    parser.add_argument("--json-file")
+    return parser
 
 
 def until(
@@ -63,7 +76,7 @@ def stat(pid: int) -> list[bytes]:
 
 def parent(pid: int) -> int:
     """Return a process's parent, 0 where it has ended."""
-    return int((stat(pid) or [b"", b"0"])[1])
+    return int((stat(pid) or (b"", b"0"))[1])
 
 
 def variable(pid: int, *names: str) -> str:

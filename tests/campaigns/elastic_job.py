@@ -11,21 +11,29 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from campaign import Job, command_line, of_kind, on_hosts, pids, read, stat, until, variable
+from campaign import (
+    HOST_AGENT,
+    PROXY,
+    Job,
+    command_line,
+    of_kind,
+    on_hosts,
+    pids,
+    read,
+    stat,
+    until,
+    variable,
+)
 from elastic_status import KINDS, PHASES, Status
 
 from ringleader.lab.saved_state import Lab, LabHost
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
 ENDLESS = 10**9
-PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("agents/host_agent.py",)
-DAEMON = ("prted", "orted", "hydra_pmi_proxy")
-"""Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
 LOOK_SECONDS = 0.005
 """Between two looks at what ranks tell: the times are theirs, and they need the processors."""
 KEPT_SECONDS = 20.0
 """For the log of a process that has ended."""
-_LAST_STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +45,6 @@ class Member:
     rank: int
     size: int
     generation: int
-    step: int
     step_at: float
 
 
@@ -55,7 +62,7 @@ class _Log:
     """What was read of a rank's log."""
 
     at: int = 0
-    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
+    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=200))
     begins: dict[int, float] = field(default_factory=dict)
     """Generation → when its first step began."""
     wrong: list[str] = field(default_factory=list)
@@ -97,9 +104,14 @@ class ElasticJob(Job):
                 self._statuses.pop(name).close()
                 path.unlink(missing_ok=True)
             elif status.get("generation"):
-                numbers = {one: status.get(one) for one in ("rank", "size", "generation", "step", "step_at")}
-                found.append(Member(name=name, **numbers))
+                numbers = {one: status.get(one) for one in ("rank", "size", "generation")}
+                found.append(Member(name=name, step_at=status.time("step_at"), **numbers))
         return sorted(found, key=lambda one: one.rank)
+
+    def generation(self) -> int:
+        """Return the generation of the first rank, 0 where none lives."""
+        there = self.members()
+        return there[0].generation if there else 0
 
     def past(self) -> bool:
         """Say whether a rank has made its last commit."""
@@ -111,28 +123,22 @@ class ElasticJob(Job):
         there = [self.status(path.stem) for path in self.place.glob("*.status")]
         return any(one.get("generation") and one.get("phase") == init for one in there)
 
+    def _is_steady(self, size: int, within: float, generation: int | None = None) -> bool:
+        """Say whether this many ranks of one generation have each made a step within these seconds."""
+        there = self.members()
+        kinds = {(one.size, one.generation) for one in there if generation in (None, one.generation)}
+        if len(there) != size or kinds != {(size, there[0].generation)}:
+            return False
+        return time.monotonic() - min(one.step_at for one in there) < within
+
     def undisturbed(self, size: int, seconds: float) -> bool:
         """Say whether as many ranks continue making steps, in the generation that they are in."""
-        generation, until = self.members()[0].generation, time.monotonic() + seconds
-        while time.monotonic() < until:
-            time.sleep(0.2)
-            there = [one for one in self.members() if one.generation == generation]
-            if len(there) != size:
-                return False
-        return time.monotonic() - min(one.step_at for one in there) < 1.0
+        generation = self.generation()
+        return not until(lambda: not self._is_steady(size, 2.0, generation), seconds, 0.2)
 
     def wait_until_steady(self, size: int, seconds: float) -> bool:
         """Wait until this many ranks make steps together."""
-
-        def steady() -> bool:
-            there = self.members()
-            if len(there) != size or {(one.size, one.generation) for one in there} != {
-                (size, there[0].generation)
-            }:
-                return False
-            return time.monotonic() - min(one.step_at for one in there) < 5.0
-
-        return until(steady, seconds, 0.01, self.runs)
+        return until(lambda: self._is_steady(size, 5.0), seconds, 0.01, self.runs)
 
     def wait_for_step(
         self, generation: int, size: int | None, seconds: float, after: float = 0.0
@@ -143,12 +149,12 @@ class ElasticJob(Job):
         """
 
         def ended() -> list[float]:
-            return [step.at for step in self.later_steps(generation, after) if size in (None, step.size)]
+            return [step.at for step in self._later_steps(generation, after) if size in (None, step.size)]
 
         found = until(ended, seconds, 10 * LOOK_SECONDS, self.runs)
         return min(found) if found else None
 
-    def later_steps(self, generation: int, after: float) -> list[Step]:
+    def _later_steps(self, generation: int, after: float) -> list[Step]:
         """Return the steps of later generations that ended after a time, without a look at all the others."""
         self._read_logs()
         found = []
@@ -159,10 +165,14 @@ class ElasticJob(Job):
                 found.append(step)
         return found
 
-    def steps(self) -> list[Step]:
-        """Return the last steps of every process."""
-        self._read_logs()
-        return [step for log in self._logs.values() for step in log.steps]
+    def first_step_after(self, generation: int, since: float = 0.0) -> Step:
+        """Return the first step of a later generation that ended after a time; there is one."""
+        return min(self._later_steps(generation, since), key=lambda step: step.at)
+
+    def last_step_before(self, first: Step) -> float:
+        """Return when the last step of an earlier generation ended."""
+        steps = [step for log in self._logs.values() for step in log.steps]
+        return max((step.at for step in steps if step.generation < first.generation), default=first.at)
 
     def step_seconds(self, generation: int) -> list[float]:
         """Return how long the steps of a generation took, but for the first ones: from step to step."""
@@ -235,12 +245,7 @@ class ElasticJob(Job):
         """Return when a rank failed as it was ordered; None where it never came there."""
         status = self.status(name)
         has_ended = until(lambda: not status.alive(), seconds, LOOK_SECONDS, self.runs)
-        return float(status.get("struck_at")) if has_ended else None
-
-    def strike(self, name: str, phase: str, kind: str, seconds: float) -> float | None:
-        """Have a rank fail in a phase; return when it did, None where it never came there."""
-        self.order(name, phase, kind)
-        return self.wait_for_end(name, seconds)
+        return status.time("struck_at") if has_ended else None
 
     def of_kind(self, words: Collection[str]) -> list[int]:
         """Return the job's processes of a kind."""
@@ -263,7 +268,7 @@ class ElasticJob(Job):
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    def end(self, seconds: float = 20.0) -> list[str]:
+    def end(self) -> list[str]:
         """Tell the launcher to end; return what is left after that.
 
         A host that nothing reaches ends what it has 30 s after it heard of the launcher's last.
@@ -272,16 +277,14 @@ class ElasticJob(Job):
         if self.runs():
             self.launcher.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.launcher.wait(seconds)
+            self.launcher.wait(20.0)
 
         def left() -> list[str]:
             """Those that live, but for a lab's own."""
-            there = {
+            lines = {
                 pid: command_line(pid) for pid in sorted(before) if stat(pid)[:1] not in ([], [b"Z"], [b"X"])
             }
-            return [
-                f"process {pid}: {line[:100]}" for pid, line in there.items() if not line.startswith("sshd")
-            ]
+            return [f"process {pid}: {line[:100]}" for pid, line in lines.items() if line[:4] != "sshd"]
 
         until(lambda: not left(), 40.0, 0.1)
         found = [*left(), *(["the launcher"] if self.runs() else [])]
@@ -292,61 +295,35 @@ class ElasticJob(Job):
 
 # --- what a job holds -------------------------------------------------------------------------------------
 
-DESCRIPTORS, SHARED_FILES = 16, 10
+Usage = dict[str, int]
+"""Of one moment: strikes before it, counts, ``kB of KIND``, what is shared divided among who shares it."""
+MAY_GROW = {"descriptors": 16, "memory files": 4, "shared files": 10}
 """How many more a job may hold than at first: a process may be about to end, others may have just begun."""
-KILOBYTES_A_STRIKE = 20
+KILOBYTES_A_STRIKE, SLACK_KILOBYTES = 20, 20_000
 """How much the memory of one kind of process may grow: the launcher remembers what happened."""
-SLACK_KILOBYTES = 20_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """What the job held at one moment."""
-
-    strikes: int
-    """Before it."""
-    processes: int
-    descriptors: int
-    memory_files: int
-    """Files in memory (memfd) that its processes have open."""
-    memory_file_kilobytes: int
-    shared_files: int
-    """Files in /dev/shm but those that processes of others have mapped."""
-    pss: dict[str, int]
-    """Kind of process → kilobytes, those that are shared divided among who shares them."""
-    rss: dict[str, int]
 
 
 def usage_of(job: ElasticJob, strikes: int, survivor: str = "") -> Usage:
     """Look at all processes of a job. ``survivor``: a rank that is told of by itself, too."""
     there = job.processes()
     ranks = {int(one.name.rpartition("-")[2]): one.name for one in job.members()}
-    descriptors, memory = 0, dict[int, int]()
-    pss, rss = defaultdict[str, int](int), defaultdict[str, int](int)
+    memory = dict[int, int]()
+    found = defaultdict[str, int](int, {"strikes": strikes, "processes": len(there)})
     for pid, line in there.items():
         kinds = [_kind(line, launcher=pid == job.launcher.pid, rank=pid in ranks)]
-        if survivor and ranks.get(pid) == survivor:
-            kinds.append("survivor")
+        kinds += ["survivor"] if survivor and ranks.get(pid) == survivor else []
         with contextlib.suppress(OSError):
             for link in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    descriptors += 1
+                    found["descriptors"] += 1
                     if os.readlink(link).startswith("/memfd:"):
-                        found = link.stat()
-                        memory[found.st_ino] = found.st_blocks // 2
+                        file = link.stat()
+                        memory[file.st_ino] = file.st_blocks // 2
             for words in map(str.split, Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()):
-                for kind in kinds if words[0] in ("Pss:", "Rss:") else ():
-                    (pss if words[0] == "Pss:" else rss)[kind] += int(words[1])
-    return Usage(
-        strikes=strikes,
-        processes=len(there),
-        descriptors=descriptors,
-        memory_files=len(memory),
-        memory_file_kilobytes=sum(memory.values()),
-        shared_files=len(_shared_files() - _mapped_by(pids() - set(there))),
-        pss=dict(pss),
-        rss=dict(rss),
-    )
+                for kind in kinds if words[0] == "Pss:" else ():
+                    found[f"kB of {kind}"] += int(words[1])
+    found |= {"memory files": len(memory), "kB of files in memory": sum(memory.values())}
+    return dict(found) | {"shared files": len(_shared_files() - _mapped_by(pids() - set(there)))}
 
 
 def _shared_files() -> set[str]:
@@ -361,48 +338,27 @@ def _mapped_by(processes: Iterable[int]) -> set[str]:
 
 
 def _kind(line: str, *, launcher: bool, rank: bool) -> str:
-    if launcher:
-        return "launcher"
-    if rank:
-        return "ranks"
-    if any(word in line for word in PROXY):
-        return "proxies"
-    if any(word in line for word in HOST_AGENT):
-        return "host agent"
-    if "fork_server" in line or SCRIPT.name in line:
-        return "fork server, rank agents"
-    return "others"
+    if launcher or rank:
+        return "launcher" if launcher else "ranks"
+    words = {"proxies": PROXY, "host agent": HOST_AGENT, "rank agents": ("fork_server", SCRIPT.name)}
+    return next((kind for kind, some in words.items() if any(one in line for one in some)), "others")
 
 
 def growth(usages: list[Usage]) -> list[str]:
     """Return what has grown with the strikes between the first look and the last one."""
-    found, begin, now = [], usages[0], usages[-1]
-    for what, more in (("descriptors", DESCRIPTORS), ("memory_files", 4), ("shared_files", SHARED_FILES)):
-        before, after = getattr(begin, what), getattr(now, what)
+    found = []
+    for what in sorted({what for one in usages for what in one}):
+        looks = [one for one in usages if what in one]
+        before, after = looks[0][what], looks[-1][what]
+        more = SLACK_KILOBYTES + KILOBYTES_A_STRIKE * (looks[-1]["strikes"] - looks[0]["strikes"])
+        more = MAY_GROW.get(what, more if what.startswith("kB") and what != "kB of others" else after)
         if after > before + more:
-            found.append(f"{before} {what.replace('_', ' ')} became {after}")
-    sizes = {"files in memory": [(one.strikes, one.memory_file_kilobytes) for one in usages]}
-    for kind in {kind for one in usages for kind in one.pss} - {"others"}:
-        sizes[kind] = [(one.strikes, one.pss[kind]) for one in usages if kind in one.pss]
-    for kind, looks in sizes.items():
-        (first, before), (last, after) = looks[0], looks[-1]
-        if after > before + SLACK_KILOBYTES + KILOBYTES_A_STRIKE * (last - first):
-            found.append(f"{kind}: {before} kB became {after} kB")
+            found.append(f"{what}: {before} became {after}")
     return found
 
 
 def lines_of(usages: list[Usage]) -> list[str]:
     """Return a table of what a job held."""
-    kinds = sorted({kind for usage in usages for kind in usage.pss})
-    lines = [
-        f"{'strikes':>8} {'processes':>10} {'descr.':>7} {'memfds':>7} {'MB':>6} {'shm':>5}  PSS/RSS in MB"
-    ]
-    for one in usages:
-        sizes = "; ".join(
-            f"{kind} {one.pss.get(kind, 0) / 1e3:.1f}/{one.rss.get(kind, 0) / 1e3:.1f}" for kind in kinds
-        )
-        lines.append(
-            f"{one.strikes:8} {one.processes:10} {one.descriptors:7} {one.memory_files:7} "
-            f"{one.memory_file_kilobytes / 1e3:6.1f} {one.shared_files:5}  {sizes}"
-        )
-    return lines
+    names = list(dict.fromkeys(name for one in usages for name in one))
+    rows = ("; ".join(f"{one.get(name, 0)} {name}" for name in names) for one in usages)
+    return ["what the job held", *rows]

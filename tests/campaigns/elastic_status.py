@@ -4,13 +4,20 @@ import fcntl
 import mmap
 import struct
 from pathlib import Path
-from typing import Any
 
 PHASES = ("idle", "allreduce", "fused", "gradients", "broadcast", "allgather", "join", "commit", "init")
 KINDS = ("kill", "exception", "exit")
-_NUMBERS = ("rank", "size", "generation", "step", "phase", "ordered_phase", "ordered_kind")
-_TIMES = ("struck_at", "step_at")
-_NAMES = _NUMBERS + _TIMES
+_NAMES = (
+    "rank",
+    "size",
+    "generation",
+    "step",
+    "phase",
+    "ordered_phase",
+    "ordered_kind",
+    "struck_at",
+    "step_at",
+)
 _BYTES = 8 * len(_NAMES)
 
 
@@ -41,20 +48,20 @@ class Status:
         fcntl.flock(self._file, fcntl.LOCK_UN)
         return False
 
-    def get(self, name: str) -> Any:
-        """Return one number."""
-        return struct.unpack_from(_form(name), self._memory, 8 * _NAMES.index(name))[0]
+    def time(self, name: str) -> float:
+        """Return one number as it is."""
+        return float(struct.unpack_from("<d", self._memory, 8 * _NAMES.index(name))[0])
+
+    def get(self, name: str) -> int:
+        """Return one number that is an integer."""
+        return int(self.time(name))
 
     def set(self, **numbers: float) -> None:
         """Set some of them."""
         for name, number in numbers.items():
-            struct.pack_into(_form(name), self._memory, 8 * _NAMES.index(name), number)
+            struct.pack_into("<d", self._memory, 8 * _NAMES.index(name), number)
 
     def close(self) -> None:
         """Let go of the file."""
         self._memory.close()
         self._file.close()
-
-
-def _form(name: str) -> str:
-    return "<d" if name in _TIMES else "<Q"

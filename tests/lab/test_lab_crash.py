@@ -46,33 +46,17 @@ def test_sigkill_at_five_random_moments_leaves_nothing_after_down(scratch_name, 
         )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_up_takes_down_what_it_made_by_itself(number, scratch_name, snapshot):
+def test_an_interrupted_up_takes_down_what_it_made_by_itself(scratch_name, snapshot):
     before = snapshot(scratch_name)
     process = _start_up(scratch_name)
     made = Path("/run/netns", f"rl-{scratch_name}-h2")
     deadline = time.monotonic() + patience(60)
     while not made.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.005)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=90)
-    assert process.returncode == 128 + number, said
+    assert process.returncode == 143, said
     assert snapshot(scratch_name) == before
-
-
-@pytest.mark.long
-def test_up_after_a_crash_makes_the_lab_anew(scratch_name, ringleader):
-    process = _start_up(scratch_name)
-    marker = saved_state.ROOT / scratch_name / "lab.json"
-    deadline = time.monotonic() + patience(60)
-    while not marker.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.kill()
-    process.communicate(timeout=90)
-    done = ringleader("lab", "up", "--lab-name", scratch_name, "--hosts", "2", "--ssh-port", "34")
-    assert done.returncode == 0, done.stderr
-    assert "is up:" in done.stdout
-    assert len(saved_state.load(scratch_name).hosts) == 2
 
 
 def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringleader, snapshot):

@@ -42,17 +42,6 @@ def doctor(lab, ringleader) -> Callable[[], dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def other_mtu(on, host: str, place: Path) -> Iterator[None]:
-    """Give a host's interface another MTU."""
-    before = on(host, "cat /sys/class/net/eth0/mtu").strip()
-    on(host, "ip link set dev eth0 mtu 1400")
-    try:
-        yield
-    finally:
-        on(host, f"ip link set dev eth0 mtu {before}")
-
-
-@contextlib.contextmanager
 def other_memlock(on, host: str, place: Path) -> Iterator[None]:
     """Let what a host's sshd starts lock 64 KiB only."""
     sshd = on(host, "pgrep -o -x sshd").strip()
@@ -127,12 +116,11 @@ def test_hosts_that_are_alike_do_not_differ(lab, doctor):
 @pytest.mark.parametrize(
     ("number", "change", "id"),
     [
-        pytest.param(1, other_mtu, "hosts.mtu", marks=pytest.mark.long),
         pytest.param(2, other_memlock, "hosts.memlock", marks=pytest.mark.long),
         pytest.param(3, other_package, "hosts.packages", marks=pytest.mark.long),
         (0, other_clock, "hosts.clock"),
     ],
-    ids=["mtu", "memlock", "package", "clock"],
+    ids=["memlock", "package", "clock"],
 )
 def test_the_host_that_differs_is_named(lab, on, doctor, tmp_path, number, change, id):
     host = lab.hosts[number].name

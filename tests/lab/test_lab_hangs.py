@@ -1,4 +1,4 @@
-"""Hangs of plain `torch.distributed` jobs on two hosts: five ways, FSDP2, and healthy jobs."""
+"""Hangs of FSDP2 on two hosts, and a healthy job; the other kinds of hangs: tests/mpi/test_hangs.py."""
 
 import json
 import sys
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.mpi.test_hangs import HANGS, LINE
 from tests.time_limits import patience
 
 pytestmark = [pytest.mark.lab, pytest.mark.mpi, pytest.mark.long]
@@ -54,54 +53,15 @@ def hung(lab: Any, ringleader: Any, tmp_path: Path) -> Any:
         hosts = ",".join(f"{host.name}:1" for host in lab.hosts[:2])
         options = ("--hang-seconds", "5", "--timeout", "90", "--grace", "2", "--workdir", str(tmp_path))
         options += ("-H", hosts, "--ssh-config", lab.ssh_config, "--json-file", str(tmp_path / "out"))
-        done = ringleader(
-            "run",
-            *options,
-            "-x",
-            "OMP_NUM_THREADS=1",
-            sys.executable,
-            "train.py",
-            *words,
-            timeout=patience(150),
-        )
+        command = ("-x", "OMP_NUM_THREADS=1", sys.executable, "train.py", *words)
+        done = ringleader("run", *options, *command, timeout=patience(150))
         return done, json.loads((tmp_path / "out").read_text())
 
     return run
 
 
-@pytest.mark.parametrize(
-    ("how", "kinds", "ranks", "line"),
-    [
-        ("sleeps", {"missing"}, [1], "load"),
-        ("dies", {"missing"}, [1], ""),
-        ("another shape", {"shape", "missing"}, [0, 1], "reduce"),
-        ("another order", {"operation", "order"}, [0, 1], "spread"),
-        ("leaves out", {"operation", "order"}, [0, 1], "spread"),
-    ],
-)
-def test_the_rank_the_operation_and_the_lines_are_named(
-    hung: Any, lab: Any, how: str, kinds: set[str], ranks: list[int], line: str
-) -> None:
-    done, document = hung(HANGS, how, "1", "12")
-    found = document["hang"]
-    assert done.returncode != 0 and found["kind"] in kinds, done.stderr
-    assert (found["operation"], found["number"]) == ("all_reduce", 5)
-    # Of two ranks that disagree nobody knows which one is wrong; the one that Gloo has aborted is missing.
-    if how == "another shape" and found["kind"] == "missing":
-        assert len(found["ranks"]) == 1 and "see whether the ranks' shapes differ" in found["text"], found
-    else:
-        assert found["ranks"] == ranks, found
-    places = "\n".join(found["places"])
-    if found["kind"] != "missing" or how == "sleeps":
-        assert f"train.py:{LINE[line]} in {line}" in places, places
-    assert f"train.py:{LINE['reduce']} in reduce" in places, places
-    if how == "dies":
-        assert document["first_failure"]["host"] == lab.hosts[1].name
-        assert "rank 1 (ended by SIGKILL) is missing" in found["text"]
-
-
 @pytest.mark.parametrize("how", ["sleeps", "dies", "leaves out"])
-def test_fsdp2_names_the_rank_that_the_other_waits_for(hung: Any, how: str) -> None:
+def test_fsdp2_names_the_rank_that_the_other_waits_for(hung: Any, lab: Any, how: str) -> None:
     done, document = hung(FSDP2, how)
     found = document["hang"]
     assert done.returncode != 0, done.stderr
@@ -114,6 +74,9 @@ def test_fsdp2_names_the_rank_that_the_other_waits_for(hung: Any, how: str) -> N
         assert (found["kind"], found["ranks"]) == ("missing", [1]), found
     if how == "sleeps":
         assert f"train.py:{FSDP2_LINE['load']} in load" in places, places
+    if how == "dies":
+        assert document["first_failure"]["host"] == lab.hosts[1].name
+        assert "rank 1 (ended by SIGKILL) is missing" in found["text"]
 
 
 def test_a_healthy_job_is_not_accused(hung: Any) -> None:

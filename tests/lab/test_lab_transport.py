@@ -62,10 +62,8 @@ MEASUREMENT = 2 * REPEATS * (FIRST_BYTES + LAST_BYTES)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("times", [8, 128], ids=["64MiB", "1GiB"])
-def test_the_engines_bytes_are_those_of_the_link(
-    lab: Any, ringleader: Any, tmp_path: Path, times: int
-) -> None:
+def test_the_engines_bytes_are_those_of_the_link(lab: Any, ringleader: Any, tmp_path: Path) -> None:
+    times = 128
     done, document = exchanged(ringleader, lab, tmp_path, times, "--require", "tcp")
     assert done.returncode == 0, done.stderr
     names = [host.name for host in lab.hosts[:2]]
@@ -100,9 +98,6 @@ def test_plain_ddp_is_judged_by_its_connections(lab: Any, ringleader: Any, tmp_p
         # Before the first step rank 0's parameters are sent once.
         assert 2 * GRADIENTS <= between["exchanged"] <= 2.1 * GRADIENTS + 8 * MIB
     assert {(pair["host"], pair["peer"]) for pair in proof["pairs"]} == {tuple(names), tuple(names[::-1])}
-    refused = ringleader(*words, "--require", "rdma", "--", sys.executable, str(script), timeout=170)
-    assert refused.returncode == 3
-    assert f"{names[0]}: rdma is required, and it has no RDMA device" in refused.stderr
 
 
 def test_hosts_without_rdma_are_named_before_anything_starts(

@@ -8,8 +8,6 @@ import pytest
 from tests.commands import finished
 from tests.time_limits import patience
 
-from ringleader.alias import directory
-
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 SCRIPT = """
@@ -56,19 +54,8 @@ SAID = ["trained on 2 SGD ringleader.adapters.util"] * 2
 def test_a_job_as_horovod(workplace):
     script = workplace.tmp / "train.py"
     script.write_text(SCRIPT)
-    words = (
-        "run",
-        "--as-horovod",
-        "--timeout",
-        str(patience(75)),
-        "-n",
-        "2",
-        "--oversubscribe",
-        "--no-prefix",
-        "python",
-        str(script),
-    )
-    done = workplace.run(*words)
+    words = ("--as-horovod", "--timeout", str(patience(75)), "-n", "2", "--oversubscribe", "--no-prefix")
+    done = workplace.run("run", *words, "python", str(script))
     assert (done.returncode, done.stderr.decode()) == (0, "")
     assert done.stdout.decode().splitlines() == SAID
 
@@ -80,18 +67,16 @@ def test_without_the_option_there_is_no_horovod(workplace):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", ["module", "path"])
-def test_under_another_launcher(workplace, python, way):
-    """Plain mpirun: the runner module, or the directory in PYTHONPATH."""
+def test_under_another_launcher(workplace, python):
+    """Plain mpirun: the runner module; tests/unit/test_alias.py has the directory in PYTHONPATH."""
     mpirun = shutil.which("mpirun", path=f"{sys.prefix}/bin")
     assert mpirun is not None
     script = workplace.tmp / "train.py"
     script.write_text(SCRIPT)
-    run = {"module": [python, "-m", "ringleader.alias", str(script)], "path": [python, str(script)]}[way]
-    added = {"OMPI_MCA_osc": "^ucx"} | ({"PYTHONPATH": directory()} if way == "path" else {})
+    run = [python, "-m", "ringleader.alias", str(script)]
     done = finished(
         [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2", *run],
-        env=workplace.environ | added,
+        env=workplace.environ | {"OMPI_MCA_osc": "^ucx"},
         stdin=subprocess.DEVNULL,
         timeout=120,
     )

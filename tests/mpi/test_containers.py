@@ -26,8 +26,6 @@ from tests.time_limits import patience
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements
 from ringleader.plan.job import Job
 from ringleader.render.container_command import ContainerHost, container_command
 
@@ -178,12 +176,8 @@ def test_a_failed_rank_is_the_jobs_failure(place, machine):
     ("words", "said"),
     [
         (("--container=localhost/none:1",), "podman has no image localhost/none:1"),
-        (("--container-engine=enroot",), "there is no enroot on PATH"),
         (("--container-mount=/none:/none",), "podman cannot start image"),
-        (("--python=python9",), f"image {IMAGE} has no python9"),
         (("--python=/usr/bin/python3",), f"Ringleader is not installed in image {IMAGE}"),
-        (("--mpi=/none/bin/mpirun",), f"image {IMAGE} has no MPI that can be used"),
-        (("--", "python", "none.py"), "the script does not exist (none.py"),
         (("--", "no-program"), "the program no-program does not exist"),
     ],
 )
@@ -192,51 +186,6 @@ def test_what_cannot_work_is_named_before_anything_is_started(place, machine, wo
     done = place.run("run", "-n", "1", *machine.options, *words, *command)
     assert done.returncode == 3
     assert f"ringleader: host localhost: {said}" in done.stderr.decode()
-
-
-def test_the_kernels_log_is_seen_read_only(place, machine):
-    log = place.tmp / "kern log"
-    log.touch()
-    program = f"import os; print('read', open({str(log)!r}).read(), os.access({str(log)!r}, os.W_OK))"
-    words = ("-n", "1", *machine.options, "--kernel-log", str(log), "--workdir", "/")
-    done = place.run("run", *words, "--", "python", "-c", program)
-    assert done.returncode == 0 and b"read  False" in done.stdout, done.stderr
-
-
-def test_an_image_for_another_architecture_is_refused(place, machine):
-    name = "localhost/other:1"
-    podman.add_image(machine.here, name, words=("--arch", "s390x"))
-    done = place.run("run", "-n", "1", *machine.options, "--container", name, "--", "true")
-    assert done.returncode == 3 and b"is for s390x, this machine is" in done.stderr
-
-
-def test_missing_modules_of_a_script_are_named(place, machine):
-    (place.tmp / "train.py").write_text("import ringleader.mxnet as hvd\nprint('started')\n")
-    done = place.run("run", "-n", "1", *machine.options, "--", "python", "train.py", cwd=place.tmp)
-    if b"started" not in done.stdout:  # where the tests' Python has it
-        assert done.returncode == 3 and f"image {IMAGE} has no mxnet".encode() in done.stderr
-
-
-@pytest.mark.lab
-@pytest.mark.long
-def test_hosts_of_a_lab_run_containers(place, machine):
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"c{os.getpid() % 100000}"
-    up = place.run("lab", "up", "--lab-name", name, "--hosts", "2", "--slots", "1", "--ssh-port", "38")
-    try:
-        assert up.returncode == 0, up.stderr
-        words = ("--lab-name", name, "--require", "tcp", *machine.options)
-        program = programs.ALLREDUCE.replace("(1000", "(1_000_000")
-        # Beside others' connections, whose a connection is shows while it lives, four times a second.
-        program = program.replace("node =", "import time\ntime.sleep(2)\nnode =")
-        done = place.run("run", *words, "--", "python", "-c", program)
-        assert done.returncode == 0, done.stderr
-        assert len(re.findall(rb" [01] 2 3\n", done.stdout)) == 2
-    finally:
-        place.run("lab", "down", "--lab-name", name)
 
 
 # --- docker ------------------------------------------------------------------------------------------------

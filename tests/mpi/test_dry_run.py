@@ -128,8 +128,7 @@ def silent():
         yield listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "extra"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--dry-run",))])
 def test_a_signal_while_a_host_is_being_reached(workplace, silent, number, extra):
     config = workplace.tmp / "config"
     config.write_text(f"Host mute\n  HostName 127.0.0.1\n  Port {silent}\n  ConnectTimeout 60\n")

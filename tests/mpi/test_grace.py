@@ -40,27 +40,14 @@ def start(workplace, python, *words, savers="0", mpi="embedded"):
     return launcher
 
 
-def test_a_checkpoint_that_takes_five_seconds_is_saved_when_a_rank_fails(some_mpi, workplace, python):
+@pytest.mark.parametrize(("ended", "code"), [("a rank fails", 139), ("SIGTERM", 143)])
+def test_a_checkpoint_that_takes_five_seconds_is_saved(some_mpi, workplace, python, ended, code):
     """The other rank ends at once: an MPI that then ends its processes does not cut the grace short."""
     launcher = start(workplace, python, mpi=some_mpi)
-    (workplace.tmp / "fail").touch()
-    a_checkpoint_is_saved(launcher, workplace, 139)
-
-
-@pytest.mark.long
-def test_a_checkpoint_is_saved_when_a_rank_fails_under_every_mpi(mpi, workplace, python):
-    launcher = start(workplace, python, mpi=mpi)
-    (workplace.tmp / "fail").touch()
-    a_checkpoint_is_saved(launcher, workplace, 139)
-
-
-def test_a_checkpoint_that_takes_five_seconds_is_saved_after_sigterm(some_mpi, workplace, python):
-    launcher = start(workplace, python, mpi=some_mpi)
-    launcher.send_signal(signal.SIGTERM)
-    a_checkpoint_is_saved(launcher, workplace, 143)
-
-
-def a_checkpoint_is_saved(launcher, workplace, code):
+    if ended == "SIGTERM":
+        launcher.send_signal(signal.SIGTERM)
+    else:
+        (workplace.tmp / "fail").touch()
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == code, err
     assert (workplace.tmp / "saved0").exists(), err

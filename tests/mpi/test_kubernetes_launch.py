@@ -137,12 +137,6 @@ def test_a_launch_that_stays_at_home_fails(mpi: str, tmp_path: Path, request: py
     assert "reached 0 of the 2 hosts that its 4 ranks need" in done.stderr
 
 
-def test_one_rank_needs_one_host(mpi: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    pod, path, more = launch_of(mpi, request.node.callspec.params["mpi"], tmp_path, 1)
-    done = pod.run(path, **more)
-    assert (done.returncode, done.stdout.split()) == (0, ["train-worker-0"]), done.stderr
-
-
 def test_whole_names_reach_ssh(mpi: str, tmp_path: Path) -> None:
     """Pods resolve by their whole name only, and hosts of two domains may share the first part of theirs."""
     found = find_mpi(mpi, environ=os.environ)

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 
@@ -120,15 +119,3 @@ def test_a_slow_reader_gets_every_line(workplace, python):
     for rank in (0, 1):
         mine = [line for line in heard.splitlines() if line.startswith(b"[%d] " % rank)]
         assert mine == [b"[%d] %d %s" % (rank, i, b"z" * 300) for i in range(60000)]
-
-
-def test_both_streams_to_one_reader_keep_their_lines_whole(workplace, python):
-    script = (
-        "import sys\nfor i in range(5000):\n"
-        "    print('o' * 200, file=(sys.stdout, sys.stderr)[i % 2], flush=True)"
-    )
-    words = ("run", "-n", "2", "--oversubscribe", python, "-c", script)
-    process = workplace.ringleader(*words, stderr=subprocess.STDOUT)
-    out, _ = process.communicate(timeout=90)
-    assert process.returncode == 0
-    assert set(out.splitlines()) == {b"[%d] %s" % (rank, b"o" * 200) for rank in (0, 1)}

@@ -102,11 +102,6 @@ def test_json_has_standard_output_to_itself_and_only_chosen_ranks_are_shown(plac
     assert json.loads(done.stdout)["exit_code"] == 0
 
 
-def test_rank_0_reads_our_input(place: Path) -> None:
-    done = run("sh", "-c", "cat", cwd=place, stdin="one\ntwo\n")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[0] one\n[0] two\n", "")
-
-
 @pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["all stop", "elastic"])
 def test_a_terminal_that_does_not_control_the_launcher_is_read(place: Path, elastic: tuple[str, ...]) -> None:
     """``setsid``, a serial console: standard input is a terminal, but not our controlling one."""
@@ -163,20 +158,8 @@ def test_our_interpreter_is_found_where_the_users_path_has_none(place: Path) -> 
     assert sorted(done.stdout.splitlines()) == [f"[0] {python}", f"[1] {python}"]
 
 
-@pytest.mark.parametrize("host", ["127.0.1.1", "127.0.0.2"])
-def test_any_address_of_this_machine_is_a_host(workplace, mpi, python, host):
-    words = (
-        "run",
-        "--mpi",
-        mpi,
-        "-H",
-        f"{host}:2",
-        python,
-        "-c",
-        "import sys; print(sys.argv[1:])",
-        ":",
-        "x",
-    )
-    done = workplace.run(*words)
+def test_any_address_of_this_machine_is_a_host(workplace, mpi, python):
+    words = ("-H", "127.0.1.1:2", python, "-c", "import sys; print(sys.argv[1:])", ":", "x")
+    done = workplace.run("run", "--mpi", mpi, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"[':', 'x']") == 2

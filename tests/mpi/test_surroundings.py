@@ -31,7 +31,7 @@ def in_shell(workplace, redirections, *words):
     return (workplace.tmp / "code").read_text().strip(), process.stdout, process.stderr
 
 
-@pytest.mark.parametrize("redirections", ["<&-", "<&- >&-", "2>&-", ">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirections", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(workplace, redirections):
     # Rank 1 fails only when rank 0 has said everything: the stop that follows would cut it short.
     script = "cat; echo $RANK >out.$RANK; echo said; echo err >&2; : >done.$RANK; n=0; "
@@ -46,23 +46,9 @@ def test_closed_streams(workplace, redirections):
         assert err.splitlines()[-1] == b"ringleader: exit code 1 (rank 1)"
 
 
-@pytest.mark.parametrize("redirections", [">&-", "2>&-"])
-def test_a_refusal_with_closed_streams(workplace, redirections):
-    code, out, err = in_shell(workplace, redirections, "run", "-n", "0", "true")
+def test_a_refusal_with_closed_streams(workplace):
+    code, out, err = in_shell(workplace, ">&-", "run", "-n", "0", "true")
     assert code == "code 2" and out == b"" and b"Traceback" not in err
-
-
-def test_no_home_and_directories_with_spaces(workplace, some_mpi, python):
-    place = workplace.tmp / "my  files; $x"
-    (place / "tmp dir").mkdir(parents=True)
-    del workplace.environ["HOME"]
-    workplace.environ["TMPDIR"] = str(place / "tmp dir")
-    words = (*RUN, "--mpi", some_mpi, "--output", "out put", python, "-c", programs.ALLREDUCE)
-    done = workplace.run(*words, cwd=place)
-    assert (done.returncode, done.stderr) == (0, b""), done.stderr
-    assert len(done.stdout.splitlines()) == 2
-    assert (place / "out put" / "rank.1" / "stdout").is_file()
-    assert list((place / "tmp dir").iterdir()) == []
 
 
 @pytest.mark.root("become another user; here all tests ran as one")
@@ -96,17 +82,3 @@ def test_sixty_four_ranks_on_however_few_cores(workplace):
     said = [line for line in done.stderr.splitlines() if not line.endswith(b" of 64 ranks have reported")]
     assert (done.returncode, said) == (0, [])
     assert sorted(done.stdout.splitlines()) == sorted(b"[%d] %d of 64" % (rank, rank) for rank in range(64))
-
-
-@pytest.mark.long
-def test_two_hundred_megabytes_of_output(workplace, python):
-    script = "import sys\nfor i in range(2000): sys.stdout.write(f'{i:05} {\"x\" * 93}\\n' * 1000)"
-    launcher = workplace.ringleader("run", "-n", "1", "--no-prefix", python, "-c", script)
-    count = length = 0
-    expected = [f"{i:05}".encode() for i in range(2000)]
-    for line in launcher.stdout:
-        assert line[:5] == expected[count // 1000]
-        count, length = count + 1, length + len(line)
-    assert (count, length) == (2_000_000, 200_000_000)
-    _, err = launcher.communicate(timeout=60)
-    assert (launcher.returncode, err) == (0, b"")

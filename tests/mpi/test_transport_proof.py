@@ -33,10 +33,18 @@ print(os.environ["NCCL_DEBUG"], name, flush=True)
 """
 
 
+RUN = (sys.executable, "-m", "ringleader", "run", "--oversubscribe")
+
+
+def host_of(file: Path) -> Any:
+    """Return what is shown of the only host."""
+    (host,) = json.loads(file.read_text())["proof"]["hosts"]
+    return host
+
+
 def run(*words: str, script: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
     return finished(
-        [*argv, "--", sys.executable, "-c", script],
+        [*RUN, *words, "--", sys.executable, "-c", script],
         timeout=120,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
     )
@@ -47,8 +55,7 @@ def test_one_host_shares_memory(tmp_path: Path) -> None:
     done = run("-n", "2", "--require", "shm", "--json-file", str(out), script=EXCHANGE)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert "shared memory" not in done.stderr and "other hosts" not in done.stderr, "a good end is silent"
-    document: Any = json.loads(out.read_text())
-    (host,) = document["proof"]["hosts"]
+    host = host_of(out)
     assert host["within"]["shares"] == {"shm": 1.0}
     assert host["within"]["exchanged"] == 2 * 4 * (4 << 20)
     assert host["carried"], "counters were read"
@@ -86,8 +93,7 @@ def test_plain_ddp_on_one_host_is_judged_by_its_connections(tmp_path: Path) -> N
     done = run("-n", "2", "--json-file", str(out), script=DDP)
     assert done.returncode == 0, done.stderr
     assert "ringleader: localhost, between its ranks: TCP on lo 100% of " in done.stderr
-    document: Any = json.loads(out.read_text())
-    (host,) = document["proof"]["hosts"]
+    host = host_of(out)
     assert host["within"]["by_connections"] and host["within"]["shares"] == {"tcp": 1.0}
     assert 2 * GRADIENTS <= host["within"]["exchanged"] < 3 * GRADIENTS
 
@@ -119,14 +125,10 @@ def test_two_jobs_of_one_user_do_not_count_each_others_bytes(tmp_path: Path) -> 
     jobs = []
     for mib in (8, 40):
         words = ("-n", "2", "-x", f"NBYTES={mib << 20}", "--json-file", str(tmp_path / f"{mib}.json"))
-        argv = [sys.executable, "-m", "ringleader", "run", "--oversubscribe", *words]
-        jobs.append(subprocess.Popen([*argv, "--", sys.executable, "-c", SOCKETS], stderr=subprocess.PIPE))
-    for job in jobs:
-        _, errors = job.communicate(timeout=120)
-        assert job.returncode == 0, errors
+        jobs.append(subprocess.Popen([*RUN, *words, "--", sys.executable, "-c", SOCKETS]))
+    assert [job.wait(timeout=120) for job in jobs] == [0, 0]
     for mib in (8, 40):
-        document: Any = json.loads((tmp_path / f"{mib}.json").read_text())
-        (host,) = document["proof"]["hosts"]
+        host = host_of(tmp_path / f"{mib}.json")
         assert host["within"]["shares"] == {"tcp": 1.0}, host
         assert mib << 20 <= host["within"]["exchanged"] < (mib + 1) << 20
 
@@ -136,8 +138,7 @@ def test_a_job_that_tells_nothing_shows_nothing(tmp_path: Path) -> None:
     done = run("-n", "2", "--require", "shm", "--json-file", str(out), script="pass")
     assert done.returncode == 3
     assert "--require shm: localhost: " in done.stderr and "TCP connections" in done.stderr
-    document: Any = json.loads(out.read_text())
-    assert document["proof"]["hosts"][0]["carried"], "counters were read"
+    assert host_of(out)["carried"], "counters were read"
     assert run("-n", "1", "--json-file", str(out), script="pass").returncode == 0
     assert json.loads(out.read_text())["proof"] is None, "one rank exchanges nothing"
 
