@@ -1,11 +1,6 @@
 """Scripts written for Horovod on real ranks, unchanged."""
 
-import shutil
-import subprocess
-import sys
-
 import pytest
-from tests.commands import finished
 from tests.time_limits import patience
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
@@ -58,27 +53,3 @@ def test_a_job_as_horovod(workplace):
     done = workplace.run("run", *words, "python", str(script))
     assert (done.returncode, done.stderr.decode()) == (0, "")
     assert done.stdout.decode().splitlines() == SAID
-
-
-def test_without_the_option_there_is_no_horovod(workplace):
-    script = "import importlib.util, sys; sys.exit(importlib.util.find_spec('horovod') is not None)"
-    done = workplace.run("run", "python", "-c", script)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.long
-def test_under_another_launcher(workplace, python):
-    """Plain mpirun: the runner module; tests/unit/test_alias.py has the directory in PYTHONPATH."""
-    mpirun = shutil.which("mpirun", path=f"{sys.prefix}/bin")
-    assert mpirun is not None
-    script = workplace.tmp / "train.py"
-    script.write_text(SCRIPT)
-    run = [python, "-m", "ringleader.alias", str(script)]
-    done = finished(
-        [mpirun, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2", *run],
-        env=workplace.environ | {"OMPI_MCA_osc": "^ucx"},
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == SAID

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 from tests import podman
-from tests.interpreter import write_program
 from tests.ssh import sshd
 from tests.time_limits import patience
 
@@ -146,12 +145,6 @@ def test_no_container_outlives_its_launcher(place, machine, number):
 
 
 @pytest.mark.long
-def test_sigkill_of_the_launcher_ends_containers_on_every_host(place, hosts):
-    sleeping(place, hosts, "-H", "c1:1,c2:1", "--ssh-config", hosts.config).kill()
-    assert gone(hosts) == []
-
-
-@pytest.mark.long
 def test_a_container_whose_client_is_killed_is_named_and_removed(place, hosts):
     launcher = sleeping(place, hosts, "-H", "c1:1,c2:1", "--ssh-config", hosts.config)
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -189,25 +182,6 @@ def test_what_cannot_work_is_named_before_anything_is_started(place, machine, wo
 
 
 # --- docker ------------------------------------------------------------------------------------------------
-
-DOCKERS_OPTIONS = """\
-import os, sys
-known = "--rm --pull --network --ipc --pid --uts --security-opt --user --env --device --mount --name".split()
-known += "--interactive --entrypoint --group-add --ulimit --gpus".split()
-words = sys.argv[1:]
-assert words[:2] == ["image", "inspect"] or words[0] in ("run", "rm"), words
-for word in words[: words.index("--entrypoint")] if words[0] == "run" else ():
-    assert not word.startswith("--") or word.partition("=")[0] in known, word
-os.execv({podman!r}, [{podman!r}, *words])
-"""
-
-
-def test_a_job_in_containers_of_docker(place, machine):
-    write_program(place.tmp / "docker", DOCKERS_OPTIONS.format(podman=str(machine.here)))
-    place.environ["PATH"] = f"{place.tmp}:{place.environ['PATH']}"
-    words = ("-n", "1", "--container-engine=docker", *machine.options)
-    done = place.run("run", *words, "--", "python", "-c", WHERE)
-    assert (done.returncode, b"True" in done.stdout) == (0, True), done.stderr
 
 
 def test_dockers_own_client_can_read_the_command():

@@ -1,7 +1,6 @@
 """A dry run against what a launch really hands to mpirun and to the ranks."""
 
 import json
-import os
 import shlex
 import signal
 import socket
@@ -11,8 +10,7 @@ import pytest
 from tests.interpreter import write_program
 
 from ringleader.cli.run.dry_run import FREE_PORT, JOB_ID, dry_run
-from ringleader.errors import StoppedError
-from ringleader.plan.job import Host, Job, Ssh
+from ringleader.plan.job import Job
 
 pytestmark = pytest.mark.mpi
 
@@ -141,20 +139,6 @@ def test_a_signal_while_a_host_is_being_reached(workplace, silent, number, extra
     said = f"ringleader: stopped by {signal.Signals(number).name} before any rank was started\n"
     assert (out.decode(), err.decode()) == ("", said)
     assert not workplace.gone_within(2.0), "no ssh is left"
-
-
-def test_a_signal_while_a_host_is_being_reached_from_python(workplace, silent):
-    config = workplace.tmp / "config"
-    config.write_text(f"Host mute\n  HostName 127.0.0.1\n  Port {silent}\n")
-
-    class Impatient(Quiet):
-        def progress(self, text):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(StoppedError) as error:
-        job = {"hosts": (Host(name="mute", slots=1),), "np": None, "ssh": Ssh(config=str(config))}
-        workplace.launch("true", recorder=Impatient(), **job)
-    assert (error.value.number, error.value.exit_code) == (15, 143)
 
 
 def test_names_of_one_machine_are_joined_and_that_is_told(workplace):

@@ -40,36 +40,6 @@ print("done at", state.step, flush=True)
 """
 
 
-HOLDS = """
-import os, signal
-import torch
-import ringleader.torch as hvd
-hvd.init()
-model = torch.nn.Linear(64, 64)
-optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
-state = hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0)
-
-def tell():
-    with open("/proc/self/maps") as maps:
-        print("holds", sum("memfd:" in line for line in maps), flush=True)
-
-state.register_reset_callbacks([tell])
-
-@hvd.elastic.run
-def train(state):
-    while state.step < 6:
-        optimizer.zero_grad()
-        hvd.allreduce(model(torch.ones(3, 64)).sum()).backward()
-        optimizer.step()
-        state.step += 1
-        state.commit()
-        if hvd.rank() == 1 and state.step < 6:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-train(state)
-"""
-
-
 def start(workplace, python, *options, steps, ranks=2, script=SCRIPT):
     (workplace.tmp / "train.py").write_text(script)
     words = ("run", "--min-np", "1", "--max-np", str(ranks), "-n", str(ranks), *options)
@@ -125,27 +95,6 @@ def test_a_rank_that_is_killed_is_replaced_and_nothing_is_lost(workplace, python
     assert begins <= first.at < kept_until <= failed < run.starts[1].at <= resumed < last.at < run.ended.at
     by_hand = (kept_until - begins + last.at - resumed - run.wall_clock["pause"]) / run.ended.at
     assert run.goodput == (pytest.approx(by_hand), pytest.approx(by_hand)) and 0 < by_hand < 1
-    assert not workplace.gone_within(5.0)
-
-
-@pytest.mark.long
-def test_a_survivor_keeps_no_memory_of_generations_that_were_lost(workplace, python):
-    (workplace.tmp / "train.py").write_text(HOLDS)
-    words = ("run", "--min-np", "1", "-n", "2", "--rank-restarts", "9", "--workdir", str(workplace.tmp))
-    out, err = workplace.ringleader(*words, python, "train.py").communicate(timeout=120)
-    held = re.findall(rb"holds (\d+)", out)
-    assert len(held) >= 4 and len(set(held)) == 1, (held, err)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("mpi", ["mpich"], indirect=True)
-def test_another_mpi(workplace, python, mpi):
-    """Debian's MPICH has a library whose name mpi4py does not ask for."""
-    launcher = start(workplace, python, "--mpi", mpi, steps=40)
-    os.kill(first_steps(launcher)[1], signal.SIGKILL)
-    out, err = launcher.communicate(timeout=120)
-    assert launcher.returncode == 0, err
-    assert out.count(b"done at 40") == 2, (out, err)
     assert not workplace.gone_within(5.0)
 
 
@@ -229,29 +178,6 @@ def test_a_job_whose_hosts_are_all_out_waits_for_one_and_goes_on_from_a_file(wor
     assert events[-1]["commit"] > 0, "every host was lost, and its memory: a file holds the commit"
 
 
-UNCOMMITTED = """
-import threading
-import torch
-import ringleader.torch as hvd
-hvd.init()
-
-@hvd.elastic.run
-def train(state):
-    while state.step < 8:
-        state.step += 1
-        state.extra = bytes(2_000_000) if state.step == 4 else None
-        if state.step == 2 and hvd.rank() == 1:
-            state.extra = threading.Lock()
-        try:
-            state.commit()
-        except hvd.elastic.CommitError as error:
-            print("at", state.step, "on", hvd.rank(), error, flush=True)
-    print("done", hvd.rank(), flush=True)
-
-train(hvd.elastic.TorchState(model=torch.nn.Linear(4, 4), step=0, extra=None))
-"""
-
-
 RETURNS = """
 import os, time
 import torch
@@ -295,19 +221,6 @@ def test_ranks_that_return_are_not_started_again_though_their_only_host_leaves(w
     elastic = json.loads((workplace.tmp / "out.json").read_text())["elastic"]
     assert elastic["generations"] == 1 and elastic["ranks_started"] == 2
     assert not workplace.gone_within(5.0)
-
-
-@pytest.mark.long
-def test_what_cannot_be_committed_is_named_on_all_ranks_and_the_job_goes_on(workplace, python):
-    (workplace.tmp / "train.py").write_text(UNCOMMITTED)
-    workplace.environ |= {"RINGLEADER_COMMIT_LIMIT": "1000000"}
-    words = ("run", "-n", "2", "--min-np", "2", "--workdir", str(workplace.tmp), python, "train.py")
-    done = workplace.run(*words)
-    assert done.returncode == 0 and done.stdout.count(b"done") == 2, done
-    for rank in (b"0", b"1"):
-        assert re.search(rb"at 2 on %s rank 1 cannot commit its state: .*extra" % rank, done.stdout), done
-        assert re.search(rb"at 4 on %s rank \d cannot commit its state: .*allows 1000000" % rank, done.stdout)
-    assert done.stdout.count(b" on 0 rank ") == 2, done
 
 
 PATIENT = """
@@ -396,15 +309,3 @@ def test_a_host_agent_that_was_stopped_ends_with_the_job(workplace, python):
     assert not workplace.gone_within(20.0)
     for job in workplace.job_directories():
         assert not Path(f"/dev/shm/ringleader-{job}").exists()
-
-
-def test_a_signal_while_hosts_are_looked_for_gives_its_own_code(workplace, python):
-    script = workplace.tmp / "hosts.sh"
-    replace(script, "echo localhost:1")
-    words = ("run", "--min-np", "4", "--host-discovery-script", str(script), python, "-c", "0")
-    launcher = workplace.ringleader(*words)
-    workplace.wait_for("host_agent.py", 1)
-    launcher.send_signal(signal.SIGTERM)
-    _, err = launcher.communicate(timeout=60)
-    assert launcher.returncode == 143 and b"stopped by SIGTERM" in err, err
-    assert not workplace.gone_within(20.0)

@@ -97,22 +97,6 @@ def test_directories_that_cannot_be_used(workplace, python):
         assert said in done.stderr and ("ran" in done.stdout) == (code == 0), done.stderr
 
 
-@pytest.mark.long
-@root_only
-def test_shared_memory_that_cannot_be_written_is_named(workplace, python):
-    pytest.importorskip("torch")
-    script = "import ringleader.torch as hvd; hvd.init()"
-    words = (*RUN, "-n", "2", "--oversubscribe", "--grace", "1", python, "-c", script)
-    mount = 'mount -t tmpfs -o ro small /dev/shm && exec "$@"'
-    done = subprocess.run(
-        ("unshare", "-m", "sh", "-c", mount, "sh", *words),
-        capture_output=True, text=True, timeout=90, env=workplace.environ, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    assert "ringleader: /dev/shm cannot be written: ranks that share memory" in done.stderr
-    assert "RuntimeError: the ranks of this host get no shared memory of" in done.stderr
-
-
 @pytest.mark.root("become a user whose processes are counted")
 @pytest.mark.parametrize(("most", "code"), [(1, 3), (3, 2), (6, 3)])
 def test_a_limit_on_processes_ends_in_words(workplace, most, code):

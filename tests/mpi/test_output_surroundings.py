@@ -13,20 +13,9 @@ from tests.commands import finished
 pytestmark = pytest.mark.mpi
 
 FLOOD = "import os\nwhile True: os.write(1, b'y' * 99 + b'\\n')"
-root_only = pytest.mark.root("mount a small file system")
 
 
-def in_small_file_system(place, size: str, *words: str) -> tuple[str, ...]:
-    """Return the words of a command that sees a tmpfs of ``size`` at ``place``, which nobody else sees."""
-    script = 'mount -t tmpfs -o size="$1" small "$2" && shift 2 && exec "$@"'
-    return ("unshare", "-m", "sh", "-c", script, "sh", size, str(place), *words)
-
-
-def ringleader(workplace, *words: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "ringleader", *words)
-
-
-@root_only
+@pytest.mark.root("mount a small file system")
 def test_a_full_output_directory_costs_its_output_and_nothing_else(workplace, python):
     place = workplace.tmp / "small"
     place.mkdir()
@@ -36,9 +25,18 @@ def test_a_full_output_directory_costs_its_output_and_nothing_else(workplace, py
         "    for i in range(3000): print('z' * 99)\n"
         "print('end of', os.environ['RANK'])"
     )
-    argv = ringleader(workplace, "run", "-n", "2", "--oversubscribe", "--output", str(place / "out"))
-    argv = in_small_file_system(place, "128k", *argv, python, "-c", script)
-    done = finished(argv, timeout=90, env=workplace.environ)
+    # A file system that nobody else sees.
+    mount = (
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        'mount -t tmpfs -o size=128k small "$1" && shift && exec "$@"',
+        "sh",
+    )
+    argv = (sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", "--output")
+    words = (*mount, str(place), *argv, str(place / "out"), python, "-c", script)
+    done = finished(words, timeout=90, env=workplace.environ)
     assert done.returncode == 0, done.stderr
     assert "[0] end of 0" in done.stdout and "[1] end of 1" in done.stdout
     warned, lost = (line for line in done.stderr.splitlines() if "--output" in line)

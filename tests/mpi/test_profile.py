@@ -3,8 +3,6 @@
 import json
 import sys
 
-import pytest
-
 TRAIN = """\
 import sys, time
 import torch, torch.distributed as dist
@@ -62,19 +60,6 @@ def test_a_sleeping_rank_and_a_slow_loader_are_told_apart(workplace):
     assert json.loads(again.stdout) == values, again.stderr
     refused = workplace.run("run", "--profile", "2:3", "--profile-dir", "traces", "true", cwd=workplace.tmp)
     assert refused.returncode == 2 and b"has traces of another job" in refused.stderr
-
-
-@pytest.mark.long
-def test_a_job_that_ends_before_the_first_step_says_so(workplace):
-    found, err = profiled(workplace, "20:40", "5")
-    assert found.keys() == {"wanted", "directory"}
-    assert "--profile 20:40: 2 ranks: made 5 steps, and step 20 is the first to record" in err
-
-
-@pytest.mark.long
-def test_a_job_that_ends_between_has_the_steps_until_then(workplace):
-    found, err = profiled(workplace, "3:40", "5")
-    assert found["steps"] == [3, 4, 5] and "2 ranks: made 5 steps" in err
 
 
 def test_a_script_without_pytorch_says_so(workplace):

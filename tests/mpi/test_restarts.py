@@ -86,13 +86,6 @@ def test_all_ranks_start_again_with_torchruns_variables(workplace, python, tmp_p
     assert not workplace.gone_within(1.0)
 
 
-def test_when_there_is_no_restart_left_the_last_failure_is_the_jobs(workplace, python):
-    code, shown, err = run(workplace, python, "--max-restarts", "1", failures=5)
-    assert code == 3
-    assert counts(shown, "1") == ["0", "1"]
-    assert err.rstrip().endswith("exit code 3 (rank 1)")
-
-
 def test_each_start_keeps_its_own_files(workplace, python, tmp_path):
     code, _, err = run(workplace, python, "--max-restarts", "1", "-o", str(tmp_path / "out"))
     assert code == 0, err

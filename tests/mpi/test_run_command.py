@@ -151,13 +151,6 @@ def test_variables_of_the_caller_a_file_and_a_word(place: Path) -> None:
     assert sorted(done.stdout.splitlines()) == expected
 
 
-def test_our_interpreter_is_found_where_the_users_path_has_none(place: Path) -> None:
-    done = run("python", "-c", "import sys; print(sys.executable)", cwd=place, env={"PATH": str(place)})
-    assert (done.returncode, done.stderr) == (0, "")
-    python = Path(sys.executable).parent / "python"
-    assert sorted(done.stdout.splitlines()) == [f"[0] {python}", f"[1] {python}"]
-
-
 def test_any_address_of_this_machine_is_a_host(workplace, mpi, python):
     words = ("-H", "127.0.1.1:2", python, "-c", "import sys; print(sys.argv[1:])", ":", "x")
     done = workplace.run("run", "--mpi", mpi, *words)

@@ -23,14 +23,12 @@ HOROVODRUN = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2")
 @pytest.mark.parametrize(
     ("launcher", "visible", "seen"),
     [
-        (RUN, "0,1", {("0,1", "0"), ("0,1", "1")}),
         ((*RUN, "--min-np", "2"), "0,1", {("0,1", "0"), ("0,1", "1")}),
         (HOROVODRUN, "0,1", {("0,1", "0"), ("0,1", "1")}),
         ((*RUN, "--own-gpu"), "GPU-a,GPU-b", {("GPU-a", "GPU-a"), ("GPU-b", "GPU-b")}),
-        (RUN, "MIG-a,MIG-b", {("MIG-a", "MIG-a"), ("MIG-b", "MIG-b")}),
         ((*RUN, "--share-gpus"), "3", {("3", "3")}),
     ],
-    ids=["run", "elastic", "horovodrun", "own", "MIG", "shared"],
+    ids=["elastic", "horovodrun", "own", "shared"],
 )
 def test_a_rank_finds_its_own_gpu_by_its_local_rank(
     launcher: tuple[str, ...], visible: str, seen: set[tuple[str, str]]

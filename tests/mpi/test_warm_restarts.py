@@ -37,23 +37,6 @@ if count == 1 and what != "once":
 """
 
 
-OVER_MPI = """
-import json, os, sys, time
-already = "torch" in sys.modules
-import torch
-import ringleader.torch as hvd
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-    end = time.monotonic() + 100
-    while not os.path.exists("ready") and time.monotonic() < end:
-        time.sleep(0.05)
-    os.environ["RANK"] == "1" and sys.exit(3)
-    time.sleep(120)  # ringleader-test-rank
-hvd.init()
-total = hvd.allreduce(torch.arange(3.0) + hvd.rank(), op=hvd.Sum)
-print(json.dumps({"already": already, "total": total.tolist(), "rank": hvd.rank()}), flush=True)
-"""
-
-
 def start(workplace, python, what, restarts="2", script=SCRIPT):
     """Start a job whose first ranks wait until the Python of this host can fork."""
     (workplace.tmp / "train.py").write_text(script)
@@ -100,15 +83,6 @@ def test_ranks_of_a_restart_have_imported_already(workplace, python, what):
         assert b"rank 1 on localhost was killed by SIGKILL" in err, err
     if what == "raises":
         assert b"ValueError: the script's own fault" in err and b"exit code 1" in err, err
-    assert not workplace.gone_within(5.0)
-
-
-@pytest.mark.long
-def test_warm_ranks_meet_over_mpi(workplace, python):
-    out, err = start(workplace, python, "once", script=OVER_MPI).communicate(timeout=120)
-    found = sorted(shown(out), key=lambda one: one["rank"])
-    wanted = [{"already": True, "total": [1.0, 3.0, 5.0], "rank": rank} for rank in range(2)]
-    assert found == wanted, (out, err)
     assert not workplace.gone_within(5.0)
 
 

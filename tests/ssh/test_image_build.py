@@ -213,14 +213,11 @@ def test_the_list_of_packages_comes_out(place) -> None:
 
 
 def test_every_missing_file_is_reported_at_once(tmp_path: Path) -> None:
-    where = str(tmp_path / "d.toml")
-    (tmp_path / "here").mkdir()
-    image = Image(name="d", about="", stages=(), context=("a.py", "here", "b/c.lock"))
+    image = Image(name="d", about="", stages=(), context=("a.py", "b/c.lock"))
     with pytest.raises(RequestError) as caught:
-        contents(image, where)
+        contents(image, str(tmp_path / "d.toml"))
     assert [fault.what for fault in caught.value.faults] == [
-        f"there is no {tmp_path}/a.py",
-        f"there is no {tmp_path}/b/c.lock",
+        f"there is no {tmp_path}/{file}" for file in image.context
     ]
 
 
@@ -269,9 +266,15 @@ def test_what_cannot_be_copied_is_refused_and_nothing_is_left(
 # --- the command ------------------------------------------------------------------------------------------
 
 
+def called(place: dict[str, str], *words: str) -> tuple[int, str, str]:
+    process = command(place, *words)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
 def command(place: dict[str, str], *words: str, **extra: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "ringleader", "image", "build", *words],
+        [sys.executable, "-m", "ringleader", "image", "build", "pytorch-cpu", *words],
         env={**place, **extra},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -280,9 +283,8 @@ def command(place: dict[str, str], *words: str, **extra: str) -> subprocess.Pope
 
 
 def test_the_command_prints_tag_digest_and_size(place) -> None:
-    process = command(place, "pytorch-cpu", "--tag", "r.example.org/d:1", "--isolation", "chroot", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    code, out, err = called(place, "--tag", "r.example.org/d:1", "--isolation", "chroot", "--json")
+    assert code == 0, err
     found = json.loads(out)
     assert (found["tag"], found["digest"], found["size_bytes"]) == ("r.example.org/d:1", "sha256:cd", 2 << 20)
     assert "step 2 of 2: RUN make all" in err
@@ -290,9 +292,8 @@ def test_the_command_prints_tag_digest_and_size(place) -> None:
 
 
 def test_the_provenance_names_base_context_and_builder(place, tmp_path: Path) -> None:
-    process = command(place, "pytorch-cpu", "--provenance", str(tmp_path / "provenance.json"))
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    code, out, err = called(place, "--provenance", str(tmp_path / "provenance.json"))
+    assert code == 0, err
     assert re.search(r"^base +debian:12@sha256:cd$", out, re.MULTILINE)
     found = json.loads((tmp_path / "provenance.json").read_text())
     assert found["subject"] == [{"name": "pytorch-cpu:latest", "digest": {"sha256": "cd"}}]
@@ -310,9 +311,8 @@ def test_a_base_is_pinned_by_what_the_builder_pulled(place) -> None:
 
 
 def test_a_rehearsal_builds_nothing(place) -> None:
-    process = command(place, "pytorch-cpu", "--dry-run", "--isolation", "chroot", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    code, out, err = called(place, "--dry-run", "--isolation", "chroot", "--json")
+    assert code == 0, err
     found = json.loads(out)
     assert found["argv"][1:4] == ["bud", "--file", "BUILD/Dockerfile"]
     assert found["dockerfile"].startswith("#")
@@ -321,21 +321,19 @@ def test_a_rehearsal_builds_nothing(place) -> None:
     assert not list(Path(place["TMPDIR"]).iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal.Signals) -> None:
+def test_a_signal_ends_the_builder_and_removes_the_context(place) -> None:
     mark = Path(place["RL_CONTEXT"] + ".child")
-    process = command(
-        place, "pytorch-cpu", RL_AT_STEP=f"sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
-    )
+    at_step = f"sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
+    process = command(place, RL_AT_STEP=at_step)
     end = time.monotonic() + patience(60)
     while not mark.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.02)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert f"stopped by {number.name} before the image was built" in err
+    assert process.returncode == 143
+    assert "stopped by SIGTERM before the image was built" in err
     assert "Traceback" not in err
     child = int(mark.read_text())
     while Path(f"/proc/{child}").exists() and time.monotonic() < end:
@@ -348,21 +346,13 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
     ("words", "message"),
     [
         (("--tag", "A B"), "--tag: 'A B' is not NAME:TAG"),
-        (("--tag", "a;id"), "--tag: 'a;id' is not NAME:TAG"),
-        (("--tag", "--foo"), "--tag: '--foo' is not NAME:TAG"),
         (("--tag", f"a@sha256:{'0' * 64}"), "is not NAME:TAG"),
         (("--platform", "linux arm64"), "--platform: 'linux arm64' is unknown"),
-        (("--platform", "foo"), "use linux/amd64 or linux/arm64"),
         (("--storage-driver", "--root"), "--storage-driver: '--root' is not a name"),
         (("--sbom", "/nonexist/x"), "--sbom: there is no directory /nonexist"),
-        (("--sbom", "/tmp"), "--sbom: '/tmp' is not a file"),
         (("--sbom", ""), "--sbom: '' is not a file"),
-        (("--pull", "sometimes"), "sometimes"),
-        (("--isolation", "none"), "none"),
-        (("--timeout", "0"), "--timeout"),
         (("--json", "--sbom", "-"), "--sbom -"),
         (("--provenance", "-", "--sbom", "-"), "--sbom -, --provenance -: only one"),
-        (("--provenance", "/nonexist/x"), "--provenance: there is no directory /nonexist"),
     ],
 )
 def test_wrong_words(words: tuple[str, ...], message: str) -> None:
@@ -379,47 +369,19 @@ def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
     assert "--output: there is no directory /nonexist" in str(done.exception)
 
 
-@pytest.mark.parametrize(
-    ("words", "where"),
-    [
-        (("pytorch-cpu", "--builder", "docker"), "docker"),
-        (("pytorch-cpu", "--builder", "podman"), "podman"),
-    ],
-)
-def test_a_builder_that_is_not_there(place, words: tuple[str, ...], where: str) -> None:
-    process = command(place, *words)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 3
-    assert err.startswith(f"ringleader: {where}: is not installed")
+def test_a_builder_that_is_not_there(place) -> None:
+    code, _, err = called(place, "--builder", "docker")
+    assert (code, err.startswith("ringleader: docker: is not installed")) == (3, True), err
 
 
 def test_what_cannot_work_is_not_built_unless_it_is_asked_for(place) -> None:
-    words = (
-        "pytorch-cpu",
-        "--set",
-        "torch.version=1.13.1",
-        "--set",
-        "base=ubuntu:24.04",
-        "--isolation",
-        "chroot",
-    )
-    process = command(place, *words)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
-    assert "PyTorch 1.13.1" in err
+    words = ("--set", "torch.version=1.13.1", "--set", "base=ubuntu:24.04", "--isolation", "chroot")
+    code, _, err = called(place, *words)
+    assert (code, "PyTorch 1.13.1" in err) == (2, True), err
     assert not Path(place["RL_CONTEXT"]).exists()
-    process = command(place, *words, "--no-check")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    code, _, err = called(place, *words, "--no-check")
+    assert code == 0, err
     assert not context_of(place).exists()
-
-
-def test_a_build_argument_is_no_shell_text(place) -> None:
-    hostile = "--annotation=x=$(touch /tmp/rl-never); rm -rf \"'"
-    process = command(place, "pytorch-cpu", "--builder-arg", hostile, "--dry-run", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert hostile in json.loads(out)["argv"]
 
 
 # --- what a person sees -----------------------------------------------------------------------------------
@@ -428,6 +390,7 @@ STEP = "stage 1/2, step 3 of 12: RUN apt-get  update\n && x"
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:
+    assert [clock(seconds) for seconds in (0, 59.9, 60, 3725)] == ["0:00", "0:59", "1:00", "62:05"]
     stream = io.StringIO()
     shown = BuildDisplay(stream=stream, is_tty=False)
     shown.passing(1.0)
@@ -452,13 +415,3 @@ def test_progress_at_a_terminal_is_one_line_whose_clock_runs() -> None:
         "[0:01] stage 1/2, step 3 of 1…",
         "",
     ]
-
-
-def test_clock() -> None:
-    assert [clock(seconds) for seconds in (0, 59.9, 60, 3725)] == ["0:00", "0:59", "1:00", "62:05"]
-
-
-def test_the_environment_of_this_process_is_left_alone(place) -> None:
-    before = dict(os.environ)
-    built(place)
-    assert dict(os.environ) == before

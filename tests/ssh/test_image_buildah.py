@@ -102,13 +102,3 @@ def test_with_a_timestamp_the_same_recipe_gives_the_same_image(
     os.utime(tmp_path / "words", (1, 1))
     second, _ = made(tmp_path, environ, DOCKERFILE, timestamp=0, no_cache=True)
     assert first.stored == second.stored
-
-
-def test_a_step_that_fails_is_named(tmp_path: Path, environ: dict[str, str]) -> None:
-    with pytest.raises(RefusedError) as caught:
-        made(tmp_path, environ, "FROM scratch\nCOPY words /a\nCOPY nothing /b\n")
-    text = str(caught.value)
-    assert "at step 3 of 3: COPY nothing /b" in text
-    log = Path(text.partition("full log: ")[2].split()[0])
-    assert "STEP 3/3: COPY nothing /b" in log.read_text()
-    log.unlink()

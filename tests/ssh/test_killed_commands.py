@@ -42,7 +42,7 @@ def made(workplace):
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_lock_that_is_ended_ends_pip_and_removes_its_directories(number, lock, workplace):
     command = lock()
     assert made(workplace)

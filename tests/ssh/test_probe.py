@@ -15,7 +15,6 @@ from ringleader.agents import host_facts_script, rank_identity
 from ringleader.errors import ProbeError, RequestError
 from ringleader.launch.host_probe.probe import AGENT, probe
 from ringleader.plan.job import Family, Host, Job, Mpi, Ssh
-from ringleader.plan.rank_placement import duplicate_names
 
 pytestmark = pytest.mark.timeout(120)
 needs_root = pytest.mark.root("make namespaces")
@@ -96,18 +95,9 @@ def test_a_program_and_a_directory_that_are_not_here(environ):
         assert caught.value.faults[0].where == where
 
 
-def test_two_names_of_one_machine(bench, ask):
-    bench.sshd("h1")
-    bench.sshd("h2")
-    found = ask("h1", "h2", "localhost")
-    assert duplicate_names(found.facts) == (("h2", "h1"), ("localhost", "h1"))
-
-
 def test_a_port_for_rank_0(bench, ask):
     bench.sshd("h1")
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        listener.listen()
+    with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
         assert ask("h1", master_port=port).facts[0].port_taken == "Address already in use"
     assert ask("h1", master_port=servers.free_port()).facts[0].port_taken == ""
@@ -125,10 +115,7 @@ def test_every_host_that_cannot_be_asked_is_explained_at_once(bench, ask):
     bench.alias("keyless", good.port, IdentityFile=bench.directory / "no_such_key", User="nobody")
     bench.alias("refused", servers.free_port())
     bench.alias("nowhere", 22, HostName="no-such-host.invalid")
-    with socket.socket() as mute, socket.socket() as wrong:
-        for listener in (mute, wrong):
-            listener.bind(("127.0.0.1", 0))
-            listener.listen()
+    with socket.create_server(("127.0.0.1", 0)) as mute, socket.create_server(("127.0.0.1", 0)) as wrong:
         bench.alias("mute", mute.getsockname()[1])
         bench.alias("wrong", wrong.getsockname()[1])
         thread = threading.Thread(target=hang_up, args=(wrong,), daemon=True)
@@ -163,15 +150,10 @@ def test_unknown_key_is_taken_when_asked_but_a_changed_one_never(bench, ask):
     server = bench.sshd("h1", known=False)
     assert ask("h1", accept_new=True).facts
     assert server.public_host_key in bench.known_hosts.read_text()
+    changed = bench.sshd("changed", known=False)
     other = servers.make_key(bench.directory / "other_host_key")
-    bench.known_hosts.write_text("")
-    bench.know(server, " ".join(Path(f"{other}.pub").read_text().split()[:2]))
-    bench.started[0].stop()
-    found = servers.start(bench.directory / "again", bench.key)
-    bench.started.append(found)
-    bench.alias("h1b", found.port)
-    bench.know(found, " ".join(Path(f"{other}.pub").read_text().split()[:2]))
-    assert "not the one we know" in faults(ask, "h1b", accept_new=True)["host h1b"]
+    bench.know(changed, " ".join(Path(f"{other}.pub").read_text().split()[:2]))
+    assert "not the one we know" in faults(ask, "changed", accept_new=True)["host changed"]
 
 
 def interpreter(path: Path, version: tuple[int, int, int]) -> str:
@@ -196,10 +178,6 @@ def test_python_that_is_missing_too_old_or_another(bench, ask):
     assert "--python" in missing
     with pytest.raises(RequestError, match="--python: /no/such/python is not a Python interpreter"):
         ask("localhost", python="/no/such/python")
-
-
-def test_an_interpreter_that_breaks_says_why(bench, ask):
-    bench.sshd("h1")
     broken = bench.directory / "broken"
     broken.write_text("#!/bin/sh\necho 'cannot load libpython' >&2\nexit 3\n")
     broken.chmod(0o755)
@@ -227,9 +205,7 @@ def test_a_host_behind_a_jump_host(bench, ask):
 
 def test_a_connection_that_is_dropped_is_tried_again(bench, ask):
     server = bench.sshd("h1")
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=drop_then_relay, args=(listener, server.port), daemon=True).start()
         bench.alias("h1", listener.getsockname()[1], HostKeyAlias=f"[127.0.0.1]:{server.port}")
         assert ask("h1").facts
@@ -252,28 +228,17 @@ def carry(source: socket.socket, target: socket.socket) -> None:
     target.shutdown(socket.SHUT_WR)
 
 
-@pytest.mark.parametrize("by", ["exception", "descriptor"])
-def test_an_interrupt_ends_the_probe_and_every_ssh(bench, ask, by):
+def test_an_interrupt_ends_the_probe_and_every_ssh(bench, ask):
     read, write = os.pipe()
-
-    def interrupt(line: str) -> None:
-        if by == "exception":
-            raise KeyboardInterrupt
-        os.write(write, b"x")
-
-    with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
         bench.alias("mute", mute.getsockname()[1])
         with pytest.raises(KeyboardInterrupt):
-            ask("mute", progress=interrupt, stop=read)
-    if by == "descriptor":
-        assert os.read(read, 1) == b"x", "what was written is left for the caller"
+            ask("mute", progress=lambda line: os.write(write, b"x"), stop=read)
+    assert os.read(read, 1) == b"x", "what was written is left for the caller"
     os.close(read)
     os.close(write)
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    running = [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
-    assert "ssh" not in running
+    assert "ssh" not in [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
 
 
 def test_files_of_ssh_that_are_not_there(environ):
