@@ -39,13 +39,12 @@ def test_it_is_one_page(page: Path) -> None:
 
 def test_it_goes_from_what_it_is_to_where_to_go_next() -> None:
     text = README.read_text(encoding="utf-8")
-    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    wanted = "Install", "Start", "What has run", "Proof", "Compared", "The report", "Where to go"
-    assert [title.startswith(word) for title, word in zip(titles, wanted, strict=True)] == [True] * 7
+    titles = " ".join(re.findall(r"^## (\w+)", text, re.MULTILINE))
+    assert titles == "Install Start What Proof Compared The Where"
     before = text.partition("## Install")[0]
     assert "docs/images/speed-up.svg" in before and "not yet run on a GPU or on RDMA hardware" in before
-    assert [INSTALL in console()[0], START in console()[1], LAB in console()[2]] == [True] * 3
-    assert len(console()) == 3, "a block that no test here runs"
+    shown = [word in body for word, body in zip((INSTALL, START, LAB), console(), strict=True)]
+    assert shown == [True] * 3, "a block that no test here runs"
 
 
 def test_the_chinese_one_shows_the_same_output_pictures_and_sources() -> None:
@@ -60,11 +59,8 @@ def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None
     names = ("ours", "torchrun", "Horovod", "ours, one fewer", "Horovod, one fewer")
     middle = {name: statistics.median(stored[name]["seconds"]) for name in names}
     row = next(line for line in text.splitlines() if line.startswith("| time to replace a killed rank"))
-    assert re.findall(r"([\d.]+) s", row) == [
-        f"{middle['ours']:.2f}",
-        f"{middle['torchrun']:.1f}",
-        f"{middle['Horovod']:.1f}",
-    ]
+    replaced = [f"{middle['ours']:.2f}", f"{middle['torchrun']:.1f}", f"{middle['Horovod']:.1f}"]
+    assert re.findall(r"([\d.]+) s", row) == replaced
     row = next(line for line in text.splitlines() if line.startswith("| time to continue with one rank"))
     fewer = [middle["ours, one fewer"], middle["Horovod, one fewer"]]
     assert re.findall(r"([\d.]+) s", row) == [f"{value:.2f}" for value in fewer]
