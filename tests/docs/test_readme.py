@@ -1,5 +1,6 @@
-"""The README: its length and order, its numbers against stored results, and each of its commands, run."""
+"""The README: its length and order, its numbers and pictures against stored results, its commands, run."""
 
+import importlib.util
 import json
 import os
 import re
@@ -9,12 +10,15 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 from tests.commands import finished
 from tests.docs.pages import ROOT, blocks
 
 from ringleader.gpu_record import lines
+from ringleader.report.text import runs_text
 
 README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 RESULTS = ROOT / "benchmarks/results"
@@ -136,3 +140,54 @@ def test_the_demo_ends_with_a_finding() -> None:
     assert last == f"Finding: {stored['headline']}"
     assert re.match(r"Finding: 2 ranks do [\d.]+× the work of one", last), last
     assert "to tell" not in last
+
+
+# --- pictures ---------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts/pictures.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def words(drawing: str) -> list[str]:
+    return [
+        "".join(one.itertext()) for one in ElementTree.fromstring(drawing).iter() if one.tag.endswith("text")
+    ]
+
+
+def test_they_show_what_is_stored(pictures: ModuleType) -> None:
+    for name, drawing in pictures.drawings(pictures.stored_run()).items():
+        kept = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
+        assert words(kept) == words(drawing), f"make pictures renews {name}"
+        assert re.findall(r"<desc.*?</desc>", kept) == re.findall(r"<desc.*?</desc>", drawing)
+        assert f"docs/images/{name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_shows_what_the_run_prints(pictures: ModuleType) -> None:
+    printed = runs_text([pictures.stored_run()]).splitlines()
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(hosts×slots.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shown = [line for line in block.splitlines() if line != "…"]
+    assert shown[:-1] == printed[: len(shown) - 1], "the table and the headline"
+    assert shown[-1] in printed
+
+
+def test_they_need_nothing_else(pictures: ModuleType) -> None:
+    for name in pictures.FILES.values():
+        drawing = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
+        assert re.findall(r"https?://[^\"<]*", drawing) == ["http://www.w3.org/2000/svg"]
+        used, made = set(re.findall(r"var\((--[\w-]+)\)", drawing)), set(re.findall(r"(--[\w-]+):", drawing))
+        assert used <= made, f"{name}: a color that only the page has"
+
+
+def test_the_screenshot_is_beside_them() -> None:
+    assert (ROOT / "docs/images/scaling-report.png").read_bytes()[:4] == b"\x89PNG"
+    assert "docs/images/scaling-report.png" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -42,18 +42,6 @@ def doctor(lab, ringleader) -> Callable[[], dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def other_memlock(on, host: str, place: Path) -> Iterator[None]:
-    """Let what a host's sshd starts lock 64 KiB only."""
-    sshd = on(host, "pgrep -o -x sshd").strip()
-    before = on(host, f"prlimit --pid {sshd} --memlock --noheadings --raw --output SOFT").strip()
-    on(host, f"prlimit --pid {sshd} --memlock=65536:")
-    try:
-        yield
-    finally:
-        on(host, f"prlimit --pid {sshd} --memlock={before}:")
-
-
-@contextlib.contextmanager
 def other_packages(
     on, host: str, place: Path, *, without: str = "", added: Mapping[str, str]
 ) -> Iterator[None]:
@@ -116,11 +104,10 @@ def test_hosts_that_are_alike_do_not_differ(lab, doctor):
 @pytest.mark.parametrize(
     ("number", "change", "id"),
     [
-        pytest.param(2, other_memlock, "hosts.memlock", marks=pytest.mark.long),
         pytest.param(3, other_package, "hosts.packages", marks=pytest.mark.long),
         (0, other_clock, "hosts.clock"),
     ],
-    ids=["memlock", "package", "clock"],
+    ids=["package", "clock"],
 )
 def test_the_host_that_differs_is_named(lab, on, doctor, tmp_path, number, change, id):
     host = lab.hosts[number].name

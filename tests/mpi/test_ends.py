@@ -119,21 +119,6 @@ def test_early_end_with_zero_is_a_warning_that_names_who_waits(workplace, python
     assert "rank 1 ended" in heard.warnings[0] and "rank 0 (localhost)" in heard.warnings[0]
 
 
-def test_others_can_read_who_ended(workplace, python):
-    script = (
-        "import json, os, sys, time\n"
-        "if os.environ['RANK'] == '1': sys.exit(0)\n"
-        "for _ in range(600):\n"
-        "    text = open(os.environ['RINGLEADER_STATUS_FILE']).read()\n"
-        "    if text.endswith('\\n'): break\n"
-        "    time.sleep(0.05)\n"
-        "print(json.loads(text))"
-    )
-    outcome, heard = workplace.launch(python, "-c", script)
-    assert outcome.exit_code == 0
-    assert heard.text(0) == "{'ended': [[1, 1]], 'exit_code': 0}\n"
-
-
 PLAIN_MPI = """
 import atexit, os, signal, subprocess, sys, threading
 how = sys.argv[1]

@@ -204,11 +204,6 @@ def test_a_historical_image_tests_itself(place) -> None:
     assert found.test["ok"] is False
 
 
-def test_the_list_of_packages_comes_out(place) -> None:
-    found, _ = built(place, sbom=True, RL_RUN='echo "{}"')
-    assert found.sbom == "{}\n"
-
-
 # --- contexts ---------------------------------------------------------------------------------------------
 
 
