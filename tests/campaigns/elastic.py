@@ -3,7 +3,7 @@
     python tests/campaigns/elastic.py [PART …] [--kills 200] [--trials 2] [--stops 100] [--layout host|lab]
 
 ``ranks``: one job after the other loses ranks in every phase, killed, by an exception and by an exit code;
-every result is checked, survivors are the processes that they were, and what the job holds does not grow.
+every result is checked, survivors are the processes that they were, and what these hold does not grow.
 In a lab, as root: ``hosts``: processes of hosts and their links. ``changes``: hosts come and go by a
 discovery script. ``two``: two failures at once, while a world starts, during a switch. ``stopped``: MPI
 proxies are stopped across a switch. ``returns``, on this host or in a lab (``--layout``): hosts leave while
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import math
 import os
 import random
 import signal
@@ -43,7 +42,7 @@ from campaign import (
     send,
     until,
 )
-from elastic_job import ENDLESS, ElasticJob, Member, Usage, growth, lines_of, usage_of
+from elastic_job import ENDLESS, ElasticJob, Member, growth, held_by
 from elastic_status import KINDS, PHASES
 
 from ringleader.lab import hosts as lab_hosts
@@ -167,9 +166,10 @@ def trains(what: str, who: str, size: int, since: float, job: ElasticJob) -> Res
 # --- ranks ------------------------------------------------------------------------------------------------
 
 FAILURES = {"kill": "was killed by SIGKILL", "exception": "exit code 1", "exit": "exit code 1"}
-MORE_LOOKS = 3
-WARM, LOOKS = 20, 50
-"""Strikes before what a job holds is looked at first, and from one look to the next."""
+
+
+WARM = 20
+"""Strikes before what a job holds is looked at first."""
 
 
 def ranks(words: Words) -> Iterator[Result]:
@@ -189,53 +189,28 @@ class _Strikes:
     def __init__(self, words: Words) -> None:
         self.draw, self.left, self.words = random.Random(words.seed), words.kills, words
         self.size = self.done = 0
-        self._processes: float = math.inf
-        """As many as the job had when it was looked at first."""
         self.plan = [(phase, kind) for phase in PHASES for kind in KINDS]
         self.draw.shuffle(self.plan)
 
     def strike(self, job: ElasticJob) -> Iterator[Result]:
         """Strike ranks of one job until it does not continue, or none are left to be struck."""
         starts(job, self.size)
-        begun, survivor, usages = self.left, "", list[Usage]()
+        begun, survivor, first = self.left, job.members()[0].name, None
         while self.left > 0:
-            struck = begun - self.left
-            if struck >= WARM and (struck - WARM) % LOOKS == 0:
-                survivor = survivor or job.members()[0].name
-                usages.append(self._settled_usage(job, struck, survivor))
             self.left, self.done = self.left - 1, self.done + 1
-            spared = survivor if struck < begun * 0.6 else ""
+            spared = survivor if self.left > begun * 0.4 else ""
+            if begun - self.left == WARM and self.words.layout == "host":
+                first = held_by(job, survivor)
+            if first is not None and not spared:
+                faults = growth(first, held_by(job, survivor), begun - self.left)
+                yield result("growth", "job", None, faults, job)
+                first = None
             phase, kind = self.plan[self.done % len(self.plan)]
             struck_one = functools.partial(self._struck, job, phase, kind, spared)
             yield (found := tried(f"{kind} in {phase}", "a rank", job, struck_one))
             if found["seconds"] is None or job.wrong():
                 return
-            survivor = survivor if spared else ""
             time.sleep(self.words.pause)
-        if usages:
-            usages.append(self._settled_usage(job, begun, survivor))
-            what = f"growth, strikes {usages[0]['strikes']} to {usages[-1]['strikes']}"
-            found = result(what, "job", None, growth(usages), job)
-            yield found | {"usage": usages, "table": lines_of(usages)}
-
-    def _settled_usage(self, job: ElasticJob, strikes: int, survivor: str) -> Usage:
-        """Look at what the job holds once it has one set of proxies, and nothing of the rank that was struck.
-
-        After `MOST_REPAIRS` failures it starts another one beside that, as it should, and goes over to it.
-        """
-
-        def settled() -> bool:
-            found = len(job.processes())
-            time.sleep(0.2)
-            return len(job.of_kind(PROXY)) == self.size and len(job.processes()) == found <= self._processes
-
-        until(settled, GO_ON_SECONDS, going=job.runs)
-        usage = usage_of(job, strikes, survivor)
-        for _ in range(MORE_LOOKS):  # it trains: what one step opens and closes does not grow
-            time.sleep(0.3)
-            usage = min(usage, usage_of(job, strikes, survivor), key=lambda one: one["descriptors"])
-        self._processes = min(self._processes, usage["processes"])
-        return usage
 
     def _struck(self, job: ElasticJob, phase: str, kind: str, spared: str) -> Result:
         there = job.members()
@@ -266,10 +241,7 @@ class _Strikes:
         ]
         if lost := {one.name for one in there} - hit - {one.name for one in job.members()}:
             faults.append(f"survivors replaced: {sorted(lost)}")
-        found = result(what, who, went_on - since, faults, job)
-        first, steps = job.first_step_after(victim.generation, since), job.step_seconds(victim.generation)
-        undisturbed = {"step": statistics.median(steps)} if steps else {}
-        return found | {"begins": job.begin_of(first.generation) - since} | undisturbed
+        return result(what, who, went_on - since, faults, job)
 
     def _in_init(
         self, job: ElasticJob, kind: str, first: Member, other: Member | None
@@ -391,8 +363,7 @@ def changes(words: Words) -> Iterator[Result]:
                 raise FailedError(f"{what}: no step of {size} ranks")
             first = job.first_step_after(generation)
             time.sleep(0.5)
-            old, begun = job.last_step_before(first), job.begin_of(first.generation)
-            yield result(what, "hosts", first.at - old, [], job) | {"begins": begun - old}
+            yield result(what, "hosts", first.at - job.last_step_before(first), [], job)
 
 
 CHANGES = (
@@ -667,25 +638,19 @@ PARTS: dict[str, Callable[[Words], Iterator[Result]]] = {
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Yield the times by what was done, and what jobs held."""
+    """Yield the times by what was done."""
     groups = defaultdict[str, list[float]](list)
     for one in results:
         part = one["part"]
         if one["seconds"] is not None and not one["faults"]:
             groups[f"{part}: {one['what']}"].append(one["seconds"])
             groups[f"{part}: all"].append(one["seconds"])
-        if "begins" in one and not one["faults"]:
-            groups[f"{part}: all, until the first step begins"].append(one["begins"])
-        if "step" in one:
-            groups[f"{part}: a step when nothing happens"].append(one["step"])
     yield f"{'':48} {'n':>5} {'p50 s':>8} {'p90 s':>8} {'p99 s':>8} {'max s':>8}"
     for name, found in sorted(groups.items()):
         found.sort()
         at = [found[min(len(found) - 1, int(len(found) * part))] for part in (0.9, 0.99)]
         numbers = (statistics.median(found), *at, found[-1])
         yield f"{name:48} {len(found):5} " + " ".join(f"{number:8.3f}" for number in numbers)
-    for one in results:
-        yield from ("", *one["table"]) if "table" in one else ()
 
 
 def main() -> int:

@@ -1,25 +1,22 @@
-"""An elastic job of the campaign: its ranks, strikes, how long it takes to continue, and what it holds."""
+"""An elastic job of the campaign: its ranks, strikes, and how long it takes to continue."""
 
 import contextlib
 import os
 import signal
 import subprocess
 import time
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from campaign import (
     HOST_AGENT,
-    PROXY,
     Job,
     command_line,
     of_kind,
     on_hosts,
     pids,
-    read,
     stat,
     until,
     variable,
@@ -63,8 +60,6 @@ class _Log:
 
     at: int = 0
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=200))
-    begins: dict[int, float] = field(default_factory=dict)
-    """Generation → when its first step began."""
     wrong: list[str] = field(default_factory=list)
     is_whole: bool = False
     """Whether its process had ended when it was read last."""
@@ -174,17 +169,6 @@ class ElasticJob(Job):
         steps = [step for log in self._logs.values() for step in log.steps]
         return max((step.at for step in steps if step.generation < first.generation), default=first.at)
 
-    def step_seconds(self, generation: int) -> list[float]:
-        """Return how long the steps of a generation took, but for the first ones: from step to step."""
-        self._read_logs()
-        pairs = [pair for log in self._logs.values() for pair in pairwise(log.steps)]
-        return [b.at - a.at for a, b in pairs if a.generation == b.generation == generation]
-
-    def begin_of(self, generation: int) -> float:
-        """Return when the last of its ranks began the first step of a generation."""
-        self._read_logs()
-        return max(log.begins.get(generation, 0.0) for log in self._logs.values())
-
     def wrong(self) -> list[str]:
         """Return what ranks found to be wrong."""
         self._read_logs()
@@ -213,11 +197,8 @@ class ElasticJob(Job):
             if line.startswith("wrong"):
                 log.wrong.append(line)
             elif words.get("generation", "").isdigit():
-                at, size, generation = float(words["at"]), int(words["size"]), int(words["generation"])
-                if line.startswith("begins"):
-                    log.begins[generation] = at
-                else:
-                    log.steps.append(Step(at=at, size=size, generation=generation))
+                numbers = {name: int(words[name]) for name in ("size", "generation")}
+                log.steps.append(Step(at=float(words["at"]), **numbers))
 
     # --- strikes ------------------------------------------------------------------------------------------
 
@@ -295,70 +276,33 @@ class ElasticJob(Job):
 
 # --- what a job holds -------------------------------------------------------------------------------------
 
-Usage = dict[str, int]
-"""Of one moment: strikes before it, counts, ``kB of KIND``, what is shared divided among who shares it."""
-MAY_GROW = {"descriptors": 16, "memory files": 4, "shared files": 10}
-"""How many more a job may hold than at first: a process may be about to end, others may have just begun."""
-KILOBYTES_A_STRIKE, SLACK_KILOBYTES = 20, 20_000
-"""How much the memory of one kind of process may grow: the launcher remembers what happened."""
+MAY_GROW = {"descriptors": 16, "memfds": 4, "kB": 20_000}
+"""How much more the processes that live as long as the job may hold than after the first strikes."""
+KILOBYTES_A_STRIKE = 20
+"""The launcher remembers what happened."""
 
 
-def usage_of(job: ElasticJob, strikes: int, survivor: str = "") -> Usage:
-    """Look at all processes of a job. ``survivor``: a rank that is told of by itself, too."""
-    there = job.processes()
-    ranks = {int(one.name.rpartition("-")[2]): one.name for one in job.members()}
-    memory = dict[int, int]()
-    found = defaultdict[str, int](int, {"strikes": strikes, "processes": len(there)})
-    for pid, line in there.items():
-        kinds = [_kind(line, launcher=pid == job.launcher.pid, rank=pid in ranks)]
-        kinds += ["survivor"] if survivor and ranks.get(pid) == survivor else []
-        with contextlib.suppress(OSError):
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    found["descriptors"] += 1
-                    if os.readlink(link).startswith("/memfd:"):
-                        file = link.stat()
-                        memory[file.st_ino] = file.st_blocks // 2
-            for words in map(str.split, Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()):
-                for kind in kinds if words[0] == "Pss:" else ():
-                    found[f"kB of {kind}"] += int(words[1])
-    found |= {"memory files": len(memory), "kB of files in memory": sum(memory.values())}
-    return dict(found) | {"shared files": len(_shared_files() - _mapped_by(pids() - set(there)))}
-
-
-def _shared_files() -> set[str]:
-    every = (str(path) for path in Path("/dev/shm").rglob("*") if path.is_file())
-    return {path for path in every if not path.startswith("/dev/shm/rank-pools-")}  # of tests
-
-
-def _mapped_by(processes: Iterable[int]) -> set[str]:
-    """Return the files in /dev/shm that any of these processes has mapped."""
-    lines = (line for pid in processes for line in read(f"/proc/{pid}/maps").splitlines())
-    return {line[line.index(b"/dev/shm/") :].decode() for line in lines if b" /dev/shm/" in line}
-
-
-def _kind(line: str, *, launcher: bool, rank: bool) -> str:
-    if launcher or rank:
-        return "launcher" if launcher else "ranks"
-    words = {"proxies": PROXY, "host agent": HOST_AGENT, "rank agents": ("fork_server", SCRIPT.name)}
-    return next((kind for kind, some in words.items() if any(one in line for one in some)), "others")
-
-
-def growth(usages: list[Usage]) -> list[str]:
-    """Return what has grown with the strikes between the first look and the last one."""
-    found = []
-    for what in sorted({what for one in usages for what in one}):
-        looks = [one for one in usages if what in one]
-        before, after = looks[0][what], looks[-1][what]
-        more = SLACK_KILOBYTES + KILOBYTES_A_STRIKE * (looks[-1]["strikes"] - looks[0]["strikes"])
-        more = MAY_GROW.get(what, more if what.startswith("kB") and what != "kB of others" else after)
-        if after > before + more:
-            found.append(f"{what}: {before} became {after}")
+def held_by(job: ElasticJob, survivor: str) -> Counter[str]:
+    """Return what the launcher, the host agents and one rank hold; ``survivor``: that rank, on this host."""
+    kinds = {"launcher": [job.launcher.pid], "host agents": job.of_kind(HOST_AGENT)}
+    kinds["survivor"] = [int(survivor.rpartition("-")[2])]
+    found = Counter[str]()
+    for kind, those in kinds.items():
+        for pid in those:
+            links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            found[f"descriptors of {kind}"] += len(links)
+            found[f"memfds of {kind}"] += sum(link.startswith("/memfd:") for link in links)
+            sizes = map(str.split, Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
+            found[f"kB of {kind}"] += sum(int(words[1]) for words in sizes if words[0] == "Pss:")
     return found
 
 
-def lines_of(usages: list[Usage]) -> list[str]:
-    """Return a table of what a job held."""
-    names = list(dict.fromkeys(name for one in usages for name in one))
-    rows = ("; ".join(f"{one.get(name, 0)} {name}" for name in names) for one in usages)
-    return ["what the job held", *rows]
+def growth(before: Counter[str], after: Counter[str], strikes: int) -> list[str]:
+    """Return what has grown with the strikes in between."""
+    found = []
+    for what in after:
+        unit = what.partition(" ")[0]
+        more = MAY_GROW[unit] + (KILOBYTES_A_STRIKE * strikes if unit == "kB" else 0)
+        if after[what] > before[what] + more:
+            found.append(f"{what}: {before[what]} became {after[what]}")
+    return found

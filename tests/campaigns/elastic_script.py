@@ -77,19 +77,12 @@ class Rank:
         time.sleep(random.uniform(0.0, seconds))
         self._place.with_suffix(".returned").touch()
 
-    def begins(self, **numbers: int) -> None:
-        """Note that the first step of a generation begins."""
-        self._note("begins", time.monotonic(), numbers)
-
     def told(self, **numbers: int) -> None:
         """Note the end of a step."""
         now = time.monotonic()
         self.status.set(step_at=now, **numbers)
-        self._note("step", now, numbers)
-
-    def _note(self, what: str, now: float, numbers: dict[str, int]) -> None:
         words = " ".join(f"{name}={number}" for name, number in numbers.items())
-        self._log.write(f"{what} at={now:.6f} {words}\n")
+        self._log.write(f"step at={now:.6f} {words}\n")
 
     def wrong(self, what: str) -> None:
         """Note a wrong result, and fail."""
@@ -148,7 +141,6 @@ def main() -> None:
     @hvd.elastic.run
     def train(state: Any) -> None:
         rank.status.set(rank=hvd.rank(), size=hvd.size())
-        rank.begins(size=hvd.size(), generation=generation())
         try:
             while state.step < int(sys.argv[2]):
                 one_step(state)

@@ -6,7 +6,6 @@ Every job must end in bounded time, with the documented exit code (docs/referenc
 hit, and leave nothing. What lacks one of these is an exception. A lab (``--where lab``) needs root.
 """
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -22,7 +21,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from campaign import Job, Result, a_lab, carried_out, parent, read, report, send, until, variable
+from campaign import (
+    DAEMON,
+    Job,
+    Result,
+    a_lab,
+    arguments,
+    carried_out,
+    parent,
+    read,
+    report,
+    send,
+    until,
+    variable,
+)
 
 from ringleader.lab import hosts as lab_hosts
 from ringleader.lab import kernel_state
@@ -190,7 +202,7 @@ class Trial(Job):
         of = {
             "supervisor": lambda pid, words: "mpirun_supervisor" in words,
             "mpirun": lambda pid, words: "mpirun_supervisor" in there.get(parent(pid), ""),
-            "prted": lambda pid, words: words.split()[0].endswith(("prted", "orted", "hydra_pmi_proxy")),
+            "prted": lambda pid, words: words.split()[0].endswith(DAEMON),
             "sshd": lambda pid, words: words.startswith("sshd") and parent(pid) in self._before,
         }
         if target in of:
@@ -368,16 +380,11 @@ def table(results: list[Result]) -> Iterator[str]:
 
 def main() -> int:
     """Carry out the trials that the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--where", nargs="+", choices=("host", "lab"), default=["host", "lab"])
     parser.add_argument("--mpi", default="embedded")
     parser.add_argument("--time-factor", type=float, default=1.0, help="so much longer may an end take")
-    parser.add_argument("--only", default="", help="of the trials those with this in 'FAULT TARGET PHASE'")
-    parser.add_argument("--json-file")
     words = parser.parse_args()
     chosen = drawn(tuple(words.where), words.trials, words.seed)
     chosen = [row for row in chosen if words.only in f"{row.fault} {row.target} {row.phase}"]
