@@ -137,7 +137,7 @@ def kernel(tmp_path: Path) -> Path:
     return tmp_path / "kernel"
 
 
-@pytest.mark.parametrize("program", ["exec sleep 600", "echo 'qemu: could not set up guest memory'; exit 1"])
+@pytest.mark.parametrize("program", ["exec sleep 600", "echo 'qemu: no guest memory'; exit 1"])
 def test_a_machine_that_does_not_boot(
     lab_machine: None, scratch_name: str, kernel: Path, tmp_path: Path, program: str
 ) -> None:
@@ -152,6 +152,6 @@ def test_a_machine_that_does_not_boot(
     with pytest.raises(LabError) as caught:
         lifecycle.up(spec, environ=environ, progress=lambda text: None, any_subnet=True, timeout=1.0)
     assert len(caught.value.faults) == 2
-    wanted = "its machine has ended; qemu: could not set up guest memory"
+    wanted = "its machine has ended; qemu: no guest memory"
     assert (wanted if "exit 1" in program else "no sshd answers") in caught.value.faults[0].what
     assert not kernel_state.remains(scratch_name, saved_state.ROOT)

@@ -106,11 +106,9 @@ def check_all(head: containers.Container, first: str, second: str, value: str) -
     ("words", "names"),
     [
         (("--hosts", f"{FIRST}:1,{SECOND}:1"), ("machine1", "machine2")),
-        (("--hosts", "machine1:1,machine2:1", "--ssh-port", "22"), ("machine1", "machine2")),
-        (("-n", "2", "--network", "bridge"), ("mpihead", "mpinode-1")),
         (("-n", "2", "--on", "swarm"), ("mpihead", "mpinode-1")),
     ],
-    ids=["hosts-by-address", "hosts-by-name", "bridge", "swarm"],
+    ids=["hosts", "swarm"],
 )
 def test_with_an_address_for_each_container(runtime_of, words, names):
     runtime = runtime_of(*words, "--env", "HOSTILE=x")

@@ -105,11 +105,8 @@ def task(place: dict[str, str], **changes: object) -> Task:
 
 
 def built(place: dict[str, str], **changes: object):
-    heard = Heard()
-    environ = {
-        **place,
-        **{name: str(changes.pop(name)) for name in ("RL_AT_STEP", "RL_RUN") if name in changes},
-    }
+    heard, said = Heard(), ("RL_AT_STEP", "RL_RUN")
+    environ = place | {name: str(changes.pop(name)) for name in said if name in changes}
     return build(task(place, **changes), environ=environ, watcher=heard), heard
 
 
@@ -193,15 +190,14 @@ def test_a_self_test_without_an_answer(place) -> None:
     assert Path(place["RL_WORDS"]).read_text().splitlines()[-1] == "rm working-container"
 
 
-def test_a_historical_image_tests_itself(place) -> None:
+def test_a_historical_image_tests_itself_and_the_list_of_packages_comes_out(place) -> None:
     image = Image(name="old", about="", stages=(), test=("/usr/local/bin/image-selftest",))
     run = "echo ok python 3.5; echo FAILED nccl: 2.1 wanted; exit 1"
     found, _ = built(place, test=True, image=image, inside={}, RL_RUN=run)
-    assert [(one["id"], one["level"]) for one in found.test["checks"]] == [
-        ("python", "PASS"),
-        ("nccl", "FAIL"),
-    ]
-    assert found.test["ok"] is False
+    levels = [(one["id"], one["level"]) for one in found.test["checks"]]
+    assert (levels, found.test["ok"]) == ([("python", "PASS"), ("nccl", "FAIL")], False)
+    found, _ = built(place, sbom=True, RL_RUN='echo "{}"')
+    assert found.sbom == "{}\n"
 
 
 # --- contexts ---------------------------------------------------------------------------------------------
