@@ -30,12 +30,7 @@ class ProxyWorld:
     """Hosts of one machine, each with this many slots; worlds of proxies, and generations of ranks."""
 
     def __init__(
-        self,
-        place: Path,
-        environ: Mapping[str, str],
-        *,
-        slots: Sequence[int],
-        mpirun: Sequence[str] = (),
+        self, place: Path, environ: Mapping[str, str], *, slots: Sequence[int], mpirun: Sequence[str] = ()
     ) -> None:
         """``slots``: of each host. ``mpirun``: its words up to the number of processes."""
         self.place, self._slots = place, list(slots)

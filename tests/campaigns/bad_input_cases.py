@@ -94,10 +94,7 @@ SUBJECTS: dict[str, Subject] = {
         after="kept",
     ),
     "predict": _called(
-        _MODEL,
-        "kept --gradients 1e8 --batch 64",
-        "job-profile.toml --json",
-        values=f"{_MODEL} --ranks 1,8",
+        _MODEL, "kept --gradients 1e8 --batch 64", "job-profile.toml --json", values=f"{_MODEL} --ranks 1,8"
     ),
     "lab up": _called("--dry-run", values="--dry-run"),
     "lab down": _called("", "--dry-run", values="--dry-run"),

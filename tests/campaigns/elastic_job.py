@@ -10,17 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from campaign import (
-    HOST_AGENT,
-    Job,
-    command_line,
-    of_kind,
-    on_hosts,
-    pids,
-    stat,
-    until,
-    variable,
-)
+from campaign import HOST_AGENT, Job, command_line, of_kind, on_hosts, pids, stat, until, variable
 from elastic_status import KINDS, PHASES, Status
 
 from ringleader.lab.saved_state import Lab, LabHost

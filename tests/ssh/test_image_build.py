@@ -247,10 +247,7 @@ def test_what_cannot_be_copied_is_refused_and_nothing_is_left(
         pass
     assert not list((tmp_path / "tmp").iterdir())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with (
-        pytest.raises(RefusedError, match="there is no place for the context"),
-        made("FROM x\n", {}),
-    ):
+    with pytest.raises(RefusedError, match="there is no place for the context"), made("FROM x\n", {}):
         pass
 
 

@@ -242,11 +242,7 @@ def test_an_interrupt_ends_the_probe_and_every_ssh(bench, ask):
 
 
 def test_files_of_ssh_that_are_not_there(environ):
-    job = Job(
-        command=("true",),
-        hosts=(Host(name="h1"),),
-        ssh=Ssh(config="/no/config", identity="/no/key"),
-    )
+    job = Job(command=("true",), hosts=(Host(name="h1"),), ssh=Ssh(config="/no/config", identity="/no/key"))
     with pytest.raises(RequestError) as caught:
         probe(job, environ=environ, progress=print)
     assert [fault.where for fault in caught.value.faults] == ["--ssh-config", "--ssh-identity"]
