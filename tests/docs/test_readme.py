@@ -191,3 +191,17 @@ def test_they_need_nothing_else(pictures: ModuleType) -> None:
 def test_the_screenshot_is_beside_them() -> None:
     assert (ROOT / "docs/images/scaling-report.png").read_bytes()[:4] == b"\x89PNG"
     assert "docs/images/scaling-report.png" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# --- a release --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_outside_of_a_checkout_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts/release"
+    script.write_bytes((ROOT / "scripts/release").read_bytes())
+    script.chmod(0o755)
+    environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    done = subprocess.run([script], env=environ, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and "git checkout" in done.stderr and not (tmp_path / "dist").exists()

@@ -75,20 +75,6 @@ def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringlead
     assert snapshot(scratch_name) == before
 
 
-@pytest.mark.long
-def test_down_removes_a_lab_whose_state_file_is_gone_or_broken(scratch_name, ringleader, snapshot):
-    before = snapshot(scratch_name)
-    for damage in (lambda path: path.unlink(), lambda path: path.write_text('{"format": 1')):
-        done = ringleader("lab", "up", "--lab-name", scratch_name, "--hosts", "2", "--ssh-port", "34")
-        assert done.returncode == 0, done.stderr
-        damage(saved_state.ROOT / scratch_name / "lab.json")
-        done = ringleader("lab", "status", "--lab-name", scratch_name)
-        assert done.returncode == 3 and "Traceback" not in done.stderr
-        done = ringleader("lab", "down", "--lab-name", scratch_name)
-        assert done.returncode == 0, done.stderr
-        assert snapshot(scratch_name) == before
-
-
 FRESH_RUN = r"""
 set -eu
 mount --make-rprivate /

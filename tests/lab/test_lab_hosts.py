@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 import venv
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -111,19 +110,6 @@ def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snaps
     assert snapshot(scratch_name) == before
 
 
-def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ringleader):
-    names = [f"{scratch_name[:-1]}{letter}" for letter in "ghi"]
-    argvs = [("lab", "up", "--lab-name", name, "--hosts", "1", "--ssh-port", "34") for name in names]
-    try:
-        with ThreadPoolExecutor() as pool:
-            results = list(pool.map(lambda words: ringleader(*words), argvs))
-        assert [done.returncode for done in results] == [0, 0, 0], [done.stderr for done in results]
-        assert len({saved_state.load(name).spec.subnet for name in names}) == 3
-    finally:
-        for name in names:
-            ringleader("lab", "down", "--lab-name", name)
-
-
 def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, ringleader, snapshot):
     before = snapshot(scratch_name)
     for hosts, options in (("1", ()), ("2", ("--replace",))):
@@ -195,11 +181,6 @@ def test_a_lab_that_is_not_there_is_one_clear_message(lab_machine, ringleader):
         done = ringleader("lab", words[0], "--name", "nolab", *words[1:])
         assert done.returncode == 3
         assert "there is no lab 'nolab'" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_a_host_that_is_not_there_names_those_that_are(lab, ringleader):
-    done = ringleader("lab", "cut", "--lab-name", lab.name, "h9")
-    assert done.returncode == 2 and lab.hosts[3].name in done.stderr
 
 
 # --- links: cut, heal and kill ----------------------------------------------------------------------------

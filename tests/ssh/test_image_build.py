@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from tests.time_limits import patience
 
 from ringleader.cli.image import build as image_build
-from ringleader.cli.image import render as image_render
 from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import processes, ringleader_wheel
@@ -291,13 +290,6 @@ def test_the_provenance_names_base_context_and_builder(place, tmp_path: Path) ->
     assert found["predicate"]["runDetails"]["builder"]["version"]["buildah"] == "buildah version 9"
 
 
-def test_a_base_is_pinned_by_what_the_builder_pulled(place) -> None:
-    environ = {"PATH": place["PATH"], **{name: place[name] for name in place if name.startswith("RL_")}}
-    assert image_render.pinned("debian:12", environ) == "debian:12@sha256:cd"
-    assert image_render.pinned("a@sha256:ef", {}) == "a@sha256:ef"
-    assert "pull debian:12" in Path(place["RL_WORDS"]).read_text()
-
-
 def test_a_rehearsal_builds_nothing(place) -> None:
     code, out, err = called(place, "--dry-run", "--isolation", "chroot", "--json")
     assert code == 0, err
@@ -347,14 +339,6 @@ def test_wrong_words(words: tuple[str, ...], message: str) -> None:
     done = CliRunner().invoke(image_build.command, ["pytorch-cpu", "--dry-run", *words])
     assert message in (str(done.exception) if isinstance(done.exception, RequestError) else done.output)
     assert isinstance(done.exception, RequestError) or done.exit_code == 2
-
-
-def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
-    done = CliRunner().invoke(image_render.lock_command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
-    assert isinstance(done.exception, RequestError)
-    assert "9.9.9" in str(done.exception)
-    done = CliRunner().invoke(image_render.lock_command, ["pytorch-cpu", "--output", "/nonexist/x"])
-    assert "--output: there is no directory /nonexist" in str(done.exception)
 
 
 def test_a_builder_that_is_not_there(place) -> None:

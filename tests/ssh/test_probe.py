@@ -14,7 +14,7 @@ import sshd as servers
 from ringleader.agents import host_facts_script, rank_identity
 from ringleader.errors import ProbeError, RequestError
 from ringleader.launch.host_probe.probe import AGENT, probe
-from ringleader.plan.job import Family, Host, Job, Mpi, Ssh
+from ringleader.plan.job import Host, Job, Mpi, Ssh
 
 pytestmark = pytest.mark.timeout(120)
 needs_root = pytest.mark.root("make namespaces")
@@ -82,17 +82,6 @@ def test_no_hosts_and_this_machine_need_no_ssh(environ):
         found = probe(job, environ={**environ, "PATH": "/usr/bin:/bin"}, progress=lines.append)
         assert found.ssh is None and len(found.facts) == 1 and found.facts[0].is_local
     assert not lines
-
-
-def test_a_program_and_a_directory_that_are_not_here(environ):
-    for job, where in (
-        (Job(command=("no-such-program",)), "COMMAND"),
-        (Job(command=("./no-such-program",)), "COMMAND"),
-        (Job(command=("true",), workdir="/no/such"), "--workdir"),
-    ):
-        with pytest.raises(RequestError) as caught:
-            probe(job, environ=environ, progress=print)
-        assert caught.value.faults[0].where == where
 
 
 def test_a_port_for_rank_0(bench, ask):
@@ -185,13 +174,6 @@ def test_python_that_is_missing_too_old_or_another(bench, ask):
     assert "exit code 3" in found and "cannot load libpython" in found
 
 
-def test_network_interface_that_is_not_there(bench, ask):
-    bench.sshd("h1")
-    assert ask("h1", network_interface="lo").facts
-    found = faults(ask, "h1", network_interface="lo,nope0")["host h1"]
-    assert "nope0 does not exist" in found and "lo (127.0.0.1" in found
-
-
 def test_a_host_behind_a_jump_host(bench, ask):
     gate = bench.sshd("gate")
     inner = bench.sshd("inner")
@@ -241,13 +223,6 @@ def test_an_interrupt_ends_the_probe_and_every_ssh(bench, ask):
     assert "ssh" not in [Path(f"/proc/{child}/comm").read_text().strip() for child in children]
 
 
-def test_files_of_ssh_that_are_not_there(environ):
-    job = Job(command=("true",), hosts=(Host(name="h1"),), ssh=Ssh(config="/no/config", identity="/no/key"))
-    with pytest.raises(RequestError) as caught:
-        probe(job, environ=environ, progress=print)
-    assert [fault.where for fault in caught.value.faults] == ["--ssh-config", "--ssh-identity"]
-
-
 @needs_root
 class TestAnotherMachine:
     """Hosts with a hostname, files and names of their own: an sshd in its own UTS and mount namespaces."""
@@ -278,56 +253,6 @@ class TestAnotherMachine:
         for file in (script, changed):
             assert host_facts_script.checksum(file)[:12] in found["host differs"]
         assert "the script does not exist (train.py in" in found["host missing"]
-
-    def test_a_directory_and_a_program_that_are_missing(self, bench, ask):
-        work = bench.directory / "work"
-        (work / "inner").mkdir(parents=True)
-        tool = work / "inner/tool"
-        tool.write_text("#!/bin/sh\n")
-        tool.chmod(0o755)
-        empty = bench.directory / "empty"
-        empty.mkdir()
-        bench.sshd("bare", hostname="rl-bare", mounts=((empty, work),))
-        bench.sshd("toolless", hostname="rl-toolless", mounts=((empty, work / "inner"),))
-        assert "working directory" in faults(ask, "bare", workdir=str(work / "inner"))["host bare"]
-        found = faults(ask, "toolless", command=("inner/tool",), workdir=str(work))
-        assert "the program inner/tool does not exist" in found["host toolless"]
-
-    def test_ringleader_that_is_missing_or_another(self, bench, ask):
-        package = AGENT.parent.parent
-        empty = bench.directory / "empty"
-        empty.mkdir()
-        later = bench.directory / "later.py"
-        later.write_text('__version__ = "99.0"\n')
-        touched = bench.directory / "touched.py"
-        touched.write_text(AGENT.read_text() + "# touched\n")
-        bench.sshd("without", hostname="rl-without", mounts=((empty, package),))
-        bench.sshd("later", hostname="rl-later", mounts=((later, package / "__init__.py"),))
-        bench.sshd("touched", hostname="rl-touched", mounts=((touched, AGENT),))
-        found = faults(ask, "without", "later", "touched")
-        assert "Ringleader is not installed there" in found["host without"]
-        assert "Ringleader is 99.0 there" in found["host later"]
-        assert "another build" in found["host touched"]
-
-    def test_mpi_that_is_missing_or_another(self, bench, ask):
-        def launcher(path: Path, version: str) -> Path:
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(f"#!/bin/sh\necho 'mpirun (Open MPI) {version}'\n")
-            path.chmod(0o755)
-            return path
-
-        ours = launcher(bench.directory / "mpi/mpirun", "4.1.4")
-        theirs = launcher(bench.directory / "theirs/mpirun", "4.0.3")
-        empty = bench.directory / "empty"
-        empty.mkdir()
-        bench.sshd("same", hostname="rl-same")
-        bench.sshd("without", hostname="rl-without", mounts=((empty, ours.parent),))
-        bench.sshd("older", hostname="rl-older", mounts=((theirs.parent, ours.parent),))
-        mpi = Mpi(family=Family.OPENMPI4, version="4.1.4", mpirun=str(ours), library="")
-        found = faults(ask, "same", "without", "older", mpi=mpi)
-        assert set(found) == {"host without", "host older"}
-        assert "the MPI does not exist" in found["host without"]
-        assert "version 4.0.3 there, 4.1.4 here" in found["host older"]
 
     def test_a_name_that_does_not_resolve_there(self, bench, ask):
         here = socket.gethostname()

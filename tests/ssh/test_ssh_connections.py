@@ -14,7 +14,7 @@ import pytest
 from tests.commands import finished
 from tests.time_limits import until
 
-from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
+from ringleader.launch.ssh.connections import SshConnections
 from ringleader.plan.job import Host, Ssh
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
@@ -93,10 +93,6 @@ def test_an_mpi_in_any_directory_starts_its_daemon(session, tmp_path, name):
         assert done.stdout == f"{prefix}|-x|a b|{prefix}/lib|", done.stderr
 
 
-def test_a_command_that_outlives_its_deadline_is_given_up(session):
-    assert session.run(Host(name="h1"), ("sleep", "60"), deadline=1.0).exit_code == TIMED_OUT
-
-
 def test_close_ends_commands_connections_and_files(bench, session):
     session.run(Host(name="h1"), ("true",), deadline=60)
     directory = session.config.parent
@@ -138,14 +134,6 @@ def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
         assert not directory.exists()
         assert other.config.exists()
     until(lambda: not masters_of(directory))  # they end after they have answered
-
-
-def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
-    with contextlib.closing(
-        SshConnections(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base)
-    ):
-        pass
-    assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
 
 
 def masters_of(directory: Path) -> list[str]:
