@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -14,10 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.time_limits import patience
 
-from ringleader.lab import kernel_state, saved_state
-from ringleader.lab.saved_state import LabHost
+from ringleader.lab import saved_state
 
 pytestmark = pytest.mark.lab
 
@@ -101,34 +98,6 @@ def test_hosts_come_and_go_and_ranks_stay(lab, tmp_path: Path):
     elastic = json.loads((tmp_path / "out.json").read_text())["elastic"]
     assert elastic["generations"] == 3 and elastic["worlds"] == 3
     assert elastic["ranks_started"] == 4, "no rank that trained was started anew"
-
-
-def host_agents(host: LabHost) -> list[int]:
-    """Return the processes of the agents on a host of the lab, outer ones before inner ones."""
-    found = []
-    for one in kernel_state.inside((host.namespace,))[host.namespace]:
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if b"host_agent.py" in Path(f"/proc/{one.pid}/cmdline").read_bytes():
-                found.append(one.pid)
-    return sorted(found)
-
-
-@pytest.mark.long
-def test_a_host_that_is_told_to_go_is_left_at_a_commit(lab, tmp_path: Path):
-    first, second = lab.hosts[:2]
-    with launched(lab, tmp_path, "-H", f"{first.name}:2,{second.name}:2", "--min-np", "1") as launcher:
-        assert until(launcher, 4) == 0
-        time.sleep(0.5)
-        os.kill(host_agents(second)[0], signal.SIGUSR1)
-        assert until(launcher, 2) > 0
-        deadline = time.monotonic() + patience(30)
-        while host_agents(second) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not host_agents(second), "nothing of the job is left there"
-    elastic = json.loads((tmp_path / "out.json").read_text())["elastic"]
-    assert elastic["generations"] == 2 and elastic["ranks_started"] == 4, "nobody was started anew"
-    assert [event["who"] for event in elastic["events"] if event["kind"] == "host_leaving"] == [second.name]
-    assert not [event for event in elastic["events"] if event["kind"] in ("host_lost", "rank_failed")]
 
 
 OTHER_TORCH = """

@@ -176,13 +176,6 @@ def test_ringleader_below_a_directory_that_hosts_have_to_themselves(scratch_name
             assert run("down").returncode == 0
 
 
-def test_a_lab_that_is_not_there_is_one_clear_message(lab_machine, ringleader):
-    for words in (("status",), ("exec", "h1", "true"), ("cut", "h1")):
-        done = ringleader("lab", words[0], "--name", "nolab", *words[1:])
-        assert done.returncode == 3
-        assert "there is no lab 'nolab'" in done.stderr and "Traceback" not in done.stderr
-
-
 # --- links: cut, heal and kill ----------------------------------------------------------------------------
 
 

@@ -157,14 +157,6 @@ def test_a_container_whose_client_is_killed_is_named_and_removed(place, hosts):
     assert gone(hosts) == []
 
 
-def test_a_failed_rank_is_the_jobs_failure(place, machine):
-    program = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(7); time.sleep(60)"
-    words = ("-n", "2", "--oversubscribe", "--grace", "1", *machine.options)
-    done = place.run("run", *words, "--", "python", "-c", program)
-    assert done.returncode == 7
-    assert b"rank 1 on localhost ended with exit code 7" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -151,13 +151,3 @@ def test_names_of_one_machine_are_joined_and_that_is_told(workplace):
         f"ringleader: {name} is the same machine as localhost: their slots are added up on localhost"
         for name in ("127.0.0.1", socket.gethostname())
     ]
-
-
-def test_the_path_that_was_asked_for_is_where_programs_are_looked_for(workplace):
-    place = workplace.tmp / "bin dir"
-    place.mkdir()
-    program = place / "only-there"
-    program.write_text("#!/bin/sh\necho found\n")
-    program.chmod(0o755)
-    outcome, heard = workplace.launch("only-there", np=1, env=(("PATH", f"{place}:/usr/bin:/bin"),))
-    assert (outcome.exit_code, heard.text(0)) == (0, "found\n")

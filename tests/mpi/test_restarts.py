@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from ringleader.bench.run_file import read_any
-from ringleader.errors import ProbeError
-from ringleader.launch.host_probe.probe import probe
 
 pytestmark = pytest.mark.mpi
 
@@ -137,29 +135,6 @@ def test_the_time_limit_counts_over_all_starts(workplace, python):
     words = (*START, "--max-restarts", "1000", "--timeout", "4", python, "-c", program)
     done = workplace.run(*words, within=60)
     assert done.returncode == 124 and b"stopped after 4 s (--timeout)" in done.stderr, done.stderr
-
-
-class SilentOnce:
-    """A probe of the hosts, the second of which finds one that does not answer."""
-
-    def __init__(self):
-        self.asked = 0
-
-    def __call__(self, job, **words):
-        self.asked += 1
-        if self.asked == 2:
-            raise ProbeError("no answer", where="h2")
-        return probe(job, **words)
-
-
-def test_a_host_that_does_not_answer_between_starts_is_named_and_asked_again(workplace, python):
-    prober = SilentOnce()
-    program = "import os, sys; sys.exit(3 * (os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'))"
-    outcome, recorder = workplace.launch(python, "-c", program, max_restarts=3, prober=prober)
-    assert outcome.exit_code == 0
-    assert [restart.exit_code for restart in outcome.restarts] == [3, None]
-    assert prober.asked == 3
-    assert any("h2: no answer" in text and "restart 2 of 3" in text for text in recorder.warnings)
 
 
 # --- --warm -----------------------------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def in_shell(workplace, redirections, *words):
     return (workplace.tmp / "code").read_text().strip(), process.stdout, process.stderr
 
 
-@pytest.mark.parametrize("redirections", ["<&- >&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirections", ["<&- >&-", "<&- >&- 2>&-"])
 def test_closed_streams(workplace, redirections):
     # Rank 1 fails only when rank 0 has said everything: the stop that follows would cut it short.
     script = "cat; echo $RANK >out.$RANK; echo said; echo err >&2; : >done.$RANK; n=0; "
@@ -238,11 +238,6 @@ def test_closed_streams(workplace, redirections):
         assert sorted(out.splitlines()) == [b"[0] said", b"[1] said"]
     if "2>&-" not in redirections:
         assert err.splitlines()[-1] == b"ringleader: exit code 1 (rank 1)"
-
-
-def test_a_refusal_with_closed_streams(workplace):
-    code, out, err = in_shell(workplace, ">&-", "run", "-n", "0", "true")
-    assert code == "code 2" and out == b"" and b"Traceback" not in err
 
 
 @pytest.mark.root("become another user; here all tests ran as one")
@@ -267,15 +262,6 @@ def test_an_ordinary_user_where_nothing_can_be_written(workplace, which):
     assert done.stdout.count(f"{place} False\n".encode()) == 2
     assert done.stdout.count(b"Open MPI v") == 2
     assert not (scratch / f"ringleader-{NOBODY}").exists()
-
-
-@pytest.mark.long
-def test_sixty_four_ranks_on_however_few_cores(workplace):
-    done = workplace.run("run", "-n", "64", "--oversubscribe", "sh", "-c", "echo $RANK of $WORLD_SIZE")
-    # A busy machine is slow enough for progress to be reported.
-    said = [line for line in done.stderr.splitlines() if not line.endswith(b" of 64 ranks have reported")]
-    assert (done.returncode, said) == (0, [])
-    assert sorted(done.stdout.splitlines()) == sorted(b"[%d] %d of 64" % (rank, rank) for rank in range(64))
 
 
 # --- limits -----------------------------------------------------------------------------------------------
@@ -360,7 +346,7 @@ def test_directories_that_cannot_be_used(workplace, python):
 
 
 @pytest.mark.root("become a user whose processes are counted")
-@pytest.mark.parametrize(("most", "code"), [(1, 3), (3, 2), (6, 3)])
+@pytest.mark.parametrize(("most", "code"), [(1, 3), (3, 2)])
 def test_a_limit_on_processes_ends_in_words(workplace, most, code):
     """Where launcher, supervisor, mpirun or agents get no process, somebody says so and all of it ends.
 
