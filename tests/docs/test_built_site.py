@@ -1,17 +1,14 @@
 """The site as `make docs` builds it: its links, what it is found by, and how it looks in a browser."""
 
-import html
 import os
-import re
 import sys
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from tests.browser import browse
 from tests.commands import finished
 from tests.docs.pages import ROOT
 
@@ -116,25 +113,3 @@ def test_a_goal_is_reached_in_three_clicks_or_one_search(
         assert any(end and end[0] == site / there for end in ends), f"{here} has no link to {there}"
         here = there
     assert goal["says"] in pages[clicks[-1]].text
-
-
-CHINESE = [
-    {"want": "退出码", "search": "退出码", "click": ["guides/kubernetes.zh-CN.html"]},
-    {"want": "互不通信", "search": "互不通信", "click": ["guides/scaling.zh-CN.html"]},
-]
-"""Words within a sentence, which has no spaces."""
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(
-    "goal", [*(one for one in GOALS if "search" in one), *CHINESE], ids=lambda goal: goal["want"]
-)
-def test_the_search_finds_it(site: Path, tmp_path: Path, goal: dict[str, Any]) -> None:
-    """Opened from a disk, without a server; the page is one of the first five."""
-    address = f"{(site / FRONT).as_uri()}?q={quote(goal['search'])}"
-    shown = browse(tmp_path, "--window-size=1280,900", "--virtual-time-budget=15000", "--dump-dom", address)
-    found = re.findall(r'<a href="([^"]*)" class="md-search-result__link', shown)
-    first = list(
-        dict.fromkeys(urlsplit(html.unescape(link)).path.rpartition(site.name + "/")[2] for link in found)
-    )
-    assert goal["click"][0] in first[:5], first[:10]

@@ -48,19 +48,6 @@ def test_every_public_name_is_in_the_reference(package: str) -> None:
     assert missing == []
 
 
-def test_the_reference_names_what_exists() -> None:
-    """Each directive's file defines that name; mkdocs would find it out later, and more slowly."""
-    wrong = []
-    for page in API.glob("*.md"):
-        for place in re.findall(r"^::: (\S+)$", page.read_text(), re.MULTILINE):
-            module, name = place.rsplit(".", 1)
-            path = ROOT / "src" / module.replace(".", "/")
-            source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
-            if not re.search(rf"^(def|class) {name}\b", source.read_text(), re.MULTILINE):
-                wrong.append(place)
-    assert wrong == []
-
-
 def test_messages_of_the_troubleshooting_page_are_printed_by_the_program() -> None:
     source = "".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
     source = re.sub(r'"\s*\n\s*f?"', "", source)  # literals in several parts

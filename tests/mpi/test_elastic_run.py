@@ -117,41 +117,6 @@ def test_a_rank_that_hangs_is_named_ended_and_replaced(workplace, python):
     assert not workplace.gone_within(5.0)
 
 
-SLOTS = """
-import os, signal, time
-import torch
-import ringleader.torch as hvd
-hvd.init()
-state = hvd.elastic.TorchState(model=torch.nn.Linear(2, 2), step=0)
-
-@hvd.elastic.run
-def train(state):
-    while state.step < 40:
-        hvd.allreduce(torch.ones(1), name="sum")
-        state.step += 1
-        state.commit()
-        mine = hvd.local_rank()
-        if state.step == 4 and mine == 0 and hvd.size() == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.02)
-    print("slot", mine, "began with", os.environ["LOCAL_RANK"], "of", hvd.size(), flush=True)
-
-train(state)
-"""
-
-
-@pytest.mark.long
-def test_a_rank_keeps_the_number_of_its_slot_where_another_is_left_out(workplace, python):
-    """It has taken a GPU by it."""
-    options = ("--rank-restarts", "0", "--oversubscribe")
-    launcher = start(workplace, python, *options, steps=40, ranks=3, script=SLOTS)
-    out, err = launcher.communicate(timeout=120)
-    assert launcher.returncode == 0, err
-    said = sorted(line.split(b"] ")[-1] for line in out.splitlines() if b"began with" in line)
-    assert said == [b"slot 1 began with 1 of 2", b"slot 2 began with 2 of 2"], (out, err)
-    assert b"slot 0 of localhost is left out" in err
-
-
 @pytest.mark.long
 def test_too_many_resets_end_the_job(workplace, python):
     launcher = start(workplace, python, "--reset-limit", "0", steps=100_000)

@@ -212,34 +212,6 @@ RUN = ("run", "-n", "2", "--oversubscribe")
 NOBODY = 65534
 
 
-def in_shell(workplace, redirections, *words):
-    """Run the command line in a shell that closes some of its standard streams."""
-    script = f'"$@" {redirections}; echo "code $?" >code'
-    process = subprocess.run(
-        ("sh", "-c", script, "sh", sys.executable, "-m", "ringleader", *words),
-        env=workplace.environ,
-        cwd=workplace.tmp,
-        capture_output=True,
-        timeout=90,
-    )
-    return (workplace.tmp / "code").read_text().strip(), process.stdout, process.stderr
-
-
-@pytest.mark.parametrize("redirections", ["<&- >&-", "<&- >&- 2>&-"])
-def test_closed_streams(workplace, redirections):
-    # Rank 1 fails only when rank 0 has said everything: the stop that follows would cut it short.
-    script = "cat; echo $RANK >out.$RANK; echo said; echo err >&2; : >done.$RANK; n=0; "
-    script += "until [ -e done.0 ] || [ $n = 300 ]; do sleep 0.1; n=$((n + 1)); done; exit $RANK"
-    code, out, err = in_shell(workplace, redirections, *RUN, "sh", "-c", script)
-    assert code == "code 1"
-    assert [(workplace.tmp / f"out.{rank}").read_text() for rank in (0, 1)] == ["0\n", "1\n"]
-    assert b"Traceback" not in err
-    if ">&-" not in redirections.replace("2>&-", ""):
-        assert sorted(out.splitlines()) == [b"[0] said", b"[1] said"]
-    if "2>&-" not in redirections:
-        assert err.splitlines()[-1] == b"ringleader: exit code 1 (rank 1)"
-
-
 @pytest.mark.root("become another user; here all tests ran as one")
 @pytest.mark.parametrize("which", ["embedded", "openmpi4"])
 def test_an_ordinary_user_where_nothing_can_be_written(workplace, which):
