@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -128,6 +126,60 @@ def test_the_odd_rank_is_named_with_its_line_and_that_of_the_others(
         assert f"rank {odd} (ended by SIGKILL) is missing" in found.text
 
 
+FSDP2 = """\
+import datetime, os, signal, sys, time
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+how = sys.argv[1]
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+for layer in (model[0], model[2], model):
+    fully_shard(layer, mesh=mesh)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def load():
+    time.sleep(300)
+
+def train():
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+for step in range(6):
+    if step == 4 and dist.get_rank() == 1:
+        if how == "sleeps":
+            load()
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "leaves out":
+            dist.barrier()
+    train()
+print("trained")
+"""
+FSDP2_LINE = {name: FSDP2.split("\n").index(f"def {name}():") + 2 for name in ("load", "train")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["sleeps", "leaves out", "healthy"])
+def test_fsdp2_names_the_rank_that_the_other_waits_for(workplace, python, how):
+    (workplace.tmp / "train.py").write_text(FSDP2)
+    options = {"workdir": str(workplace.tmp), "grace": 2.0, "hang_seconds": 5.0, "timeout": 90.0}
+    outcome, heard = workplace.launch(python, "train.py", how, np=2, **options)
+    found = outcome.hang
+    if how == "healthy":  # a start that takes longer than --hang-seconds is no accusation
+        assert outcome.exit_code == 0 and (found is None or found.kind == "none"), heard.warnings
+        assert not any("is missing" in text for text in heard.warnings)
+        return
+    assert found is not None and "all_gather" in found.operation, heard.warnings
+    kinds, ranks = ({"missing"}, (1,)) if how == "sleeps" else ({"operation", "order", "shape"}, (0, 1))
+    assert found.kind in kinds and found.ranks == ranks, found
+    places = [FSDP2_LINE["train"], *([FSDP2_LINE["load"]] if how == "sleeps" else [])]
+    assert all(any(f"train.py:{one} in" in place for place in found.places) for one in places)
+
+
 @pytest.mark.long
 def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
     _, heard = hang(workplace, python, "stops", 2, 1)
@@ -198,21 +250,6 @@ def test_without_records_the_rank_elsewhere_is_shown_first(workplace, python):
 
 
 # --- rates and stragglers ---------------------------------------------------------------------------------
-
-
-@pytest.mark.long
-def test_a_plain_ddp_script_has_a_rate(tmp_path, python):
-    (tmp_path / "train.py").write_text(DDP)
-    options = "--no-allocation --no-page --no-uncoupled --repeats 1 --name r --oversubscribe --grid 1x1,1x2"
-    command = [sys.executable, "-m", "ringleader", "scale", *options.split(), "--", python, "train.py"]
-    words = (*command, "60", "-1", "0.02")
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=300)
-    assert done.returncode == 0, done.stderr
-    run = json.loads((tmp_path / "runs" / "r" / "run.json").read_text())
-    samples = [point["samples"][0] for point in run["points"]]
-    assert [(one["source"], one["heard"]) for one in samples] == [("steps", 1), ("steps", 2)]
-    assert all(one["rate"] > 0 and one["step_seconds"] >= 0.02 for one in samples)
-    assert "steps are counted (torch.optim)" in done.stderr and run["context"]["torch"]
 
 
 @pytest.mark.long
