@@ -1,4 +1,4 @@
-"""What Ringleader relies on of Slurm's programs: the same tests for the fake and for the real one."""
+"""What Ringleader relies on of Slurm's programs (22.05), with real daemons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ringleader.slurm.batch_script import BatchOptions, sbatch_words, script_of
 from ringleader.slurm.controller import Slurm
 from ringleader.slurm.job_state import SlurmJob, end_of, progress
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.long]
 HOSTILE = "two words \"double\" 'single' $HOME `x` \\ # é"
 
 
@@ -89,9 +89,8 @@ def test_lines_of_the_script_mean_what_the_options_mean(place: Place) -> None:
     number = asyncio.run(slurm(place).submit(script, ("--open-mode=append",), {}))
     job = until(place, number, ended)
     assert job.title == "a.job"
-    if place.real is not None:
-        shown = place.real.run("scontrol", "show", "job", number).stdout
-        assert f"Comment={HOSTILE.replace('é', 'e')}" in shown
+    shown = place.real.run("scontrol", "show", "job", number).stdout
+    assert f"Comment={HOSTILE.replace('é', 'e')}" in shown
     Path(job.log).unlink()
 
 
@@ -205,7 +204,7 @@ def test_a_job_near_its_limit_is_asked_to_end_and_queued_again(place: Place, cod
     assert (job.state, job.code, int(job.restarts) >= 1) == ("FAILED", 7, True)
     said = [line for line in text.splitlines() if line.startswith(("begins", "saved", "ringleader"))]
     assert said[:4] == [
-        f"begins {'0' if place.real is None else ''}",
+        "begins ",
         "saved",
         f"ringleader: the time limit is near: job {number} is queued again",
         "begins 1",
