@@ -3,8 +3,7 @@
     python tests/campaigns/equal_weights.py [--only keras] [--ranks 1 2 3 4] [--no-lab]
 
 The programs of tests/frameworks compare the weights of all ranks, and end with an error where they differ.
-The grid is every framework on 1–4 ranks of this machine, then on a lab of two hosts with two slots each,
-which needs root. The exit code is 1 where one did not hold.
+The grid is every framework on 1–4 ranks of this machine, then on two hosts of a lab, which needs root.
 """
 
 import argparse

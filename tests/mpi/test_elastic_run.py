@@ -143,51 +143,6 @@ def test_a_job_whose_hosts_are_all_out_waits_for_one_and_goes_on_from_a_file(wor
     assert events[-1]["commit"] > 0, "every host was lost, and its memory: a file holds the commit"
 
 
-RETURNS = """
-import os, time
-import torch
-import ringleader.torch as hvd
-hvd.init()
-
-@hvd.elastic.run
-def train(state):
-    while state.step < 3:
-        hvd.allreduce(torch.ones(4), op=hvd.Sum, name="sum")
-        state.step += 1
-        state.commit()
-
-train(hvd.elastic.TorchState(model=torch.nn.Linear(4, 4), step=0))
-rank = hvd.rank()
-print("past the last commit", flush=True)
-while not os.path.exists(f"return{rank}"):
-    time.sleep(0.02)
-print("returns", rank, flush=True)
-"""
-
-
-def test_ranks_that_return_are_not_started_again_though_their_only_host_leaves(workplace, python):
-    """Of the kinds of `tests/campaigns/elastic.py returns` the first."""
-    (workplace.tmp / "train.py").write_text(RETURNS)
-    options = ("-H", "localhost:2", "--min-np", "1", "--json-file", "out.json")
-    words = ("run", *options, "--workdir", str(workplace.tmp), python, "train.py")
-    launcher = workplace.ringleader(*words, cwd=str(workplace.tmp))
-    read_until(launcher, *(2 * [b"past the last commit"]))
-    os.kill(
-        min(pid for pid, line in workplace.processes().items() if "agents/host_agent.py" in line),
-        signal.SIGTERM,
-    )
-    while b"localhost" not in (line := launcher.stderr.readline()):  # the launcher tells that the host leaves
-        assert line, launcher.communicate()
-    for rank in range(2):
-        (workplace.tmp / f"return{rank}").touch()
-    out, err = launcher.communicate(timeout=120)
-    assert launcher.returncode == 0, err
-    assert out.count(b"returns") == 2 and b"past" not in out, (out, err)
-    elastic = json.loads((workplace.tmp / "out.json").read_text())["elastic"]
-    assert elastic["generations"] == 1 and elastic["ranks_started"] == 2
-    assert not workplace.gone_within(5.0)
-
-
 PATIENT = """
 import os, signal, time
 def told(number, frame):

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,11 +16,7 @@ from tests.commands import finished
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
-from ringleader.errors import RefusedError
 from ringleader.launch.mpirun.mpi_discovery import find_mpi
-from ringleader.launch.mpirun.mpirun_process import open_files, open_files_needed
-from ringleader.plan.job import Host, Job
-from ringleader.plan.rank_placement import HostFacts, place
 
 pytestmark = pytest.mark.mpi
 
@@ -241,35 +236,6 @@ def test_an_ordinary_user_where_nothing_can_be_written(workplace, which):
 root_only = pytest.mark.root("mount a small file system")
 RINGLEADER_RUN = (sys.executable, "-m", "ringleader", "run")
 SAY_LIMIT = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
-
-
-def plan(ranks: int):
-    facts = HostFacts(
-        host=Host(name="localhost"), hostname="localhost", identity="i", is_local=True, cpus=(0,)
-    )
-    return place(Job(command=("x",), np=ranks, oversubscribe=True), (facts,))
-
-
-def test_open_files_are_counted_raised_and_refused():
-    needed = open_files_needed(plan(300), files=True)
-    assert 1024 < needed < 2000
-    assert open_files_needed(plan(2), files=False) < 100
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    sleeper = subprocess.Popen(("sleep", "60"), preexec_fn=None)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        resource.prlimit(sleeper.pid, resource.RLIMIT_NOFILE, (256, before[1]))
-        with open_files(needed, sleeper.pid) as soft:
-            assert soft == 256
-            assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= needed
-            assert resource.prlimit(sleeper.pid, resource.RLIMIT_NOFILE)[0] >= needed
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 256
-        with pytest.raises(RefusedError, match="open files on this machine"), open_files(10**9, sleeper.pid):
-            pass
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-        sleeper.kill()
-        sleeper.wait()
 
 
 def test_a_low_limit_on_open_files(workplace, python):

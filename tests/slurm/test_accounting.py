@@ -82,18 +82,14 @@ def test_a_job_that_the_controller_has_forgotten_is_found_in_accounting(
     ("words", "where", "hint"),
     [
         ("--account=nobody", "--account", "Invalid account"),
-        ("--qos=none", "--sbatch-arg=--qos", "Invalid qos"),
-        ("--time=9999", "--time", "Requested time limit is invalid"),
         ("--nodes=9", "--nodes, -n", "More processors requested than permitted"),
-        ("--gpus-per-node=8", "--gpus", "Invalid generic resource (gres) specification"),
-        ("--exclude=n1,n2", "--nodes, -n, --gpus", "Requested node configuration is not available"),
-        ("--constraint=none", "--sbatch-arg", "Invalid feature specification"),
         ("--nothing", "--sbatch-arg", "unrecognized option"),
     ],
 )
 def test_what_slurm_refuses_names_the_option(
     accounting: cluster.SlurmCluster, tmp_path: Path, words: str, where: str, hint: str
 ) -> None:
+    """Other texts of Slurm: tests/unit/test_slurm_job_state.py."""
     with pytest.raises(RequestError) as caught:
         submitted(Slurm(os.environ | accounting.environ), tmp_path, "true", *words.split())
     assert [fault.where for fault in caught.value.faults] == [where]

@@ -97,4 +97,7 @@ def test_what_slurm_refuses_is_said_and_nothing_is_left(user: Workplace, tmp_pat
     )
     assert json.loads((tmp_path / "end.json").read_text())["exit_code"] == 2
     assert not list(tmp_path.glob("slurm-*"))
+    (tmp_path / "squeue").write_text("#!/bin/sh\n")
+    (tmp_path / "squeue").chmod(0o755)
+    user.environ["PATH"] = f"{tmp_path}:{user.environ['PATH']}"
     assert user.run("slurm", "status").stderr == b"ringleader: you have no jobs in Slurm\n"
