@@ -2,14 +2,9 @@
 
 import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
-
-from ringleader.cli.main import ringleader
-from ringleader.cli.typed_command import full_help
 
 TOP = Path(__file__).parent.parent.parent
 PLACES = (
@@ -96,27 +91,3 @@ def test_phrases_are_not_used(pattern: str) -> None:
         if search(line) and not path.startswith(is_right) and not (pattern == PERCENT and "zh-CN" in path)
     ]
     assert not wrong, f"write: {INSTEAD[pattern]}\n" + "\n".join(wrong)
-
-
-def test_helps_have_no_phrase_across_two_lines() -> None:
-    texts = {
-        words: " ".join(full_help(click.Context(one, help_option_names=["-h", "--help"])).split())
-        for words, one in leaves(ringleader, "")
-    }
-    wrong = [
-        f"{words}: {text[max(0, found.start() - 30) : found.end() + 30]}"
-        for pattern in INSTEAD
-        for words, text in texts.items()
-        if (found := re.search(pattern, text, re.IGNORECASE))
-    ]
-    assert not wrong, "\n".join(wrong)
-
-
-def leaves(command: click.Command, words: str) -> Iterator[tuple[str, click.Command]]:
-    if not isinstance(command, click.Group):
-        yield words, command
-        return
-    context = click.Context(command)
-    for name in command.list_commands(context):
-        if (one := command.get_command(context, name)) is not None:
-            yield from leaves(one, f"{words} {name}".strip())

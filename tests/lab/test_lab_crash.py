@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.commands import finished
 from tests.time_limits import patience
 
 from ringleader.errors import LabError
@@ -73,41 +72,6 @@ def test_a_step_that_fails_takes_down_what_came_before_it(scratch_name, ringlead
     finally:
         subprocess.run(["ip", "link", "del", "rlblock"], check=True)
     assert snapshot(scratch_name) == before
-
-
-FRESH_RUN = r"""
-set -eu
-mount --make-rprivate /
-# What other labs have mounted below /run is still told of when something lies over it.
-below_run() { awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | sort -r; }
-below_run | while read -r point; do umount -l "$point" 2>/dev/null || true; done
-mount -t tmpfs none /run
-ringleader() { "$PYTHON" -m ringleader lab "$@"; }
-for done in 0 1 2 3 4; do
-    ringleader up --name "$NAME" --hosts 1 --ssh-port 34 >/dev/null
-    # What down would do, cut off before its last commands: the directory, the mount, the mount's directory.
-    ringleader down --name "$NAME" --dry-run | grep -v '^#' >/tmp/"$NAME".sh
-    total=$(wc -l </tmp/"$NAME".sh)
-    head -n $((total - 3 + done)) /tmp/"$NAME".sh | sh -e
-    [ "$done" = 4 ] && { rm -f /run/ringleader/lab/.netns; rmdir /run/ringleader/lab; }
-    ringleader down --name "$NAME"
-    echo "$done: $(ls -A /run)"
-done
-rm /tmp/"$NAME".sh
-"""
-
-
-def test_down_finishes_what_a_killed_down_began_where_no_lab_was_before(scratch_name):
-    """On a machine that never had a network namespace: ``/run`` is empty again, whatever was left undone."""
-    done = finished(
-        ["unshare", "--mount", "sh", "-c", FRESH_RUN],
-        env=os.environ | {"PYTHON": sys.executable, "NAME": scratch_name},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line[:2] in ("0:", "1:", "2:", "3:", "4:")] == [
-        f"{count}: " for count in range(5)
-    ], done.stdout
 
 
 # --- emulated machines; no QEMU is needed -----------------------------------------------------------------

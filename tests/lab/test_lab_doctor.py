@@ -43,7 +43,7 @@ def doctor(lab, ringleader) -> Callable[[], dict[str, Any]]:
 
 @contextlib.contextmanager
 def other_clock(on, host: str, place: Path) -> Iterator[None]:
-    """Let Python's clock on a host be 5 s ahead: links to all packages, and a line that is run at the start."""
+    """Let Python's clock on a host be 5 s ahead: all packages, and a line that is run at the start."""
     real, farm = place / "real", place / "farm"
     real.mkdir()
     farm.mkdir()

@@ -3,13 +3,11 @@
 import contextlib
 import itertools
 import json
-import shlex
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 
 import pytest
@@ -144,36 +142,6 @@ def test_what_up_and_down_print_makes_and_removes_the_lab(scratch_name, ringlead
     shell("sh", text=ringleader("lab", "down", "--lab-name", scratch_name, "--dry-run").stdout)
     ringleader("lab", "down", "--lab-name", scratch_name)
     assert snapshot(scratch_name) == before
-
-
-def test_ringleader_below_a_directory_that_hosts_have_to_themselves(scratch_name):
-    """A checkout and its environment may be anywhere, also where each host gets an empty directory."""
-    with tempfile.TemporaryDirectory(prefix="ringleader lab ", dir="/tmp") as base:
-        environment = Path(base, "environment")
-        venv.create(environment, symlinks=True)
-        packages = next(environment.glob("lib/python3*/site-packages"))
-        paths = [path for path in sys.path if path.endswith(("site-packages", "/src"))]
-        (packages / "ours.pth").write_text("\n".join(paths))
-        Path(base, "not kept").touch()
-        python = str(environment / "bin/python")
-
-        def run(*words: str) -> subprocess.CompletedProcess[str]:
-            words = (python, "-m", "ringleader", "lab", *words, "--name", scratch_name)
-            return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
-
-        up = run("up", "--hosts", "1", "--slots", "1", "--ssh-port", "40", "--private-tmp")
-        assert up.returncode == 0, up.stderr
-        try:
-            host = saved_state.load(scratch_name).hosts[0].name
-            script = f"import os, ringleader.lab; print(os.listdir({base!r}))"
-            ssh = ("ssh", "-F", saved_state.load(scratch_name).ssh_config, host)
-            over_ssh = subprocess.run(
-                (*ssh, shlex.join((python, "-c", script))),
-                capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
-            assert over_ssh.stdout == "['environment']\n", over_ssh.stderr
-        finally:
-            assert run("down").returncode == 0
 
 
 # --- links: cut, heal and kill ----------------------------------------------------------------------------

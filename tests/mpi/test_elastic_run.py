@@ -118,15 +118,6 @@ def test_a_rank_that_hangs_is_named_ended_and_replaced(workplace, python):
 
 
 @pytest.mark.long
-def test_too_many_resets_end_the_job(workplace, python):
-    launcher = start(workplace, python, "--reset-limit", "0", steps=100_000)
-    os.kill(first_steps(launcher)[1], signal.SIGKILL)
-    _, err = launcher.communicate(timeout=120)
-    assert launcher.returncode == 137, err
-    assert b"rank 1 on localhost was killed by SIGKILL; 0 resets are allowed (--reset-limit)" in err
-
-
-@pytest.mark.long
 def test_a_job_whose_hosts_are_all_out_waits_for_one_and_goes_on_from_a_file(workplace, python):
     options = ("--exclude-hosts", "--blacklist-cooldown-range", "1", "1", "--checkpoint-every", "1")
     options += ("--checkpoint-dir", str(workplace.tmp / "files"), "--json-file", str(workplace.tmp / "out"))
@@ -188,30 +179,6 @@ def test_ctrl_c_ends_everything(workplace, python):
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 130, err
     assert not workplace.gone_within(5.0)
-
-
-def replace(script, text):
-    """Write another script in its place; it is never seen half written."""
-    new = script.with_suffix(".new")
-    new.write_text(f"#!/bin/sh\n{text}\n")
-    new.chmod(0o755)
-    new.rename(script)
-
-
-@pytest.mark.long
-def test_sighup_has_a_running_job_probe_its_hosts(workplace, python):
-    hosts = workplace.tmp / "hosts.sh"
-    replace(hosts, "echo localhost:1")
-    (workplace.tmp / "train.py").write_text(SCRIPT)
-    words = ("run", "--host-discovery-script", str(hosts), "--min-np", "1", "--max-np", "2")
-    launcher = workplace.ringleader(*words, "--workdir", str(workplace.tmp), python, "train.py", "100000")
-    first_steps(launcher, ranks=1)
-    replace(hosts, "echo localhost:2")
-    launcher.send_signal(signal.SIGHUP)
-    read_until(launcher, b"of 2")
-    launcher.send_signal(signal.SIGINT)
-    _, err = launcher.communicate(timeout=60)
-    assert launcher.returncode == 130 and f"SIGHUP: {hosts} is probed".encode() in err, err
 
 
 @pytest.mark.long

@@ -74,27 +74,3 @@ def test_ranks_get_their_numbers_and_arguments_unharmed(mpi, python, request, tm
         assert env["JAX_COORDINATOR_ADDRESS"] == "train-worker-0.train:61440" and env["OMPI_MCA_orte_hnp_uri"]
         assert env["A"] == "b $(c) $$ d"
         assert env["PATH"].endswith(os.environ["PATH"]), "the image's PATH reaches the ranks"
-
-
-def test_a_failing_rank_gives_its_code(mpi, python, request):
-    found = find_mpi(mpi, environ=os.environ)
-    implementation = MpiImplementation(OF[request.node.callspec.params["mpi"]])
-    script = "import sys; sys.exit(7)"
-    made = launcher_program(
-        JobRequest(
-            name="train",
-            command=(python, "-c", script),
-            image="none",
-            np=1,
-            mpi_implementation=implementation,
-            mpirun=found.mpirun,
-            mpirun_args=("--oversubscribe",) if implementation is MpiImplementation.OPENMPI else (),
-        )
-    )
-    argv = [as_the_kubelet(word) for word in (*made.command, *made.args)]
-    environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
-    if found.library:
-        environ["LD_LIBRARY_PATH"] = os.path.dirname(found.library)
-    environ |= dict(made.env)
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 7, done.stderr

@@ -97,17 +97,6 @@ def test_each_start_keeps_its_own_files(workplace, python, tmp_path):
     assert found == ["0", "1"]
 
 
-def test_a_job_that_is_ended_does_not_start_again(workplace, python):
-    program = "import time; print('up', flush=True); time.sleep(120)  # ringleader-test-rank"
-    launcher = workplace.ringleader(*START, "--max-restarts", "3", python, "-c", program)
-    for _ in range(2):
-        assert b"up" in launcher.stdout.readline()
-    launcher.send_signal(signal.SIGTERM)
-    out, err = launcher.communicate(timeout=20)
-    assert launcher.returncode == 143, err
-    assert b"up" not in out and b"restart" not in err
-
-
 def test_an_interrupt_while_a_failed_job_ends_is_the_end(workplace, python):
     program = (
         "import os, signal, sys, time\n"

@@ -55,18 +55,6 @@ def test_partial_line_is_kept_until_it_ends(workplace, python):
     assert [line for rank, _, line in heard.lines if rank == 0] == [b"half and half\n"]
 
 
-def test_output_dir_has_one_file_for_each_rank_and_stream(workplace, python):
-    script = (
-        "import os, sys; print('out', os.environ['RANK']); print('err', os.environ['RANK'], file=sys.stderr)"
-    )
-    place = workplace.tmp / "kept here"
-    outcome, heard = workplace.launch(python, "-c", script, output_dir=str(place), quiet=True, np=11)
-    assert outcome.exit_code == 0 and heard.lines == []
-    assert (place / "rank.03/stdout").read_text() == "out 3\n"
-    assert (place / "rank.10/stderr").read_text() == "err 10\n"
-    assert outcome.ends[3].log == str(place / "rank.03/stderr")
-
-
 def test_rank_0_reads_our_standard_input_and_others_nothing(workplace, python):
     script = "import sys; data = sys.stdin.buffer.read(); print(len(data), hash(data) and data[-5:])"
     with tempfile.TemporaryFile() as file:

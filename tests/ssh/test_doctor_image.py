@@ -60,16 +60,6 @@ def test_nothing_of_the_sshd_is_left(checks: ImportChecks, workplace) -> None:
 
 
 @pytest.mark.long
-def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    checks = ImportChecks(environ={**workplace.environ, "PATH": str(empty)}, end=time.monotonic() + 170)
-    found = two_rank_test.run(checks, own_config=False, frameworks=(), places=str(empty))
-    assert (found.sshd, found.over, found.ranks_error) == ("", "local", "")
-    assert found.ranks["size"] == 2
-
-
-@pytest.mark.long
 def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None:
     sshd = tmp_path / "sshd"
     sshd.write_text("#!/bin/sh\necho 'Missing privilege separation directory: /run/sshd' >&2\nexit 255\n")
