@@ -196,3 +196,27 @@ def test_a_host_agent_that_was_stopped_ends_with_the_job(workplace, python):
     assert not workplace.gone_within(20.0)
     for job in workplace.job_directories():
         assert not Path(f"/dev/shm/ringleader-{job}").exists()
+
+
+def replace(script, text):
+    """Write another script in its place; it is never seen half written."""
+    new = script.with_suffix(".new")
+    new.write_text(f"#!/bin/sh\n{text}\n")
+    new.chmod(0o755)
+    new.rename(script)
+
+
+@pytest.mark.long
+def test_sighup_has_a_running_job_probe_its_hosts(workplace, python):
+    hosts = workplace.tmp / "hosts.sh"
+    replace(hosts, "echo localhost:1")
+    (workplace.tmp / "train.py").write_text(SCRIPT)
+    words = ("run", "--host-discovery-script", str(hosts), "--min-np", "1", "--max-np", "2")
+    launcher = workplace.ringleader(*words, "--workdir", str(workplace.tmp), python, "train.py", "100000")
+    first_steps(launcher, ranks=1)
+    replace(hosts, "echo localhost:2")
+    launcher.send_signal(signal.SIGHUP)
+    read_until(launcher, b"of 2")
+    launcher.send_signal(signal.SIGINT)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 130 and f"SIGHUP: {hosts} is probed".encode() in err, err

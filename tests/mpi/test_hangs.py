@@ -253,6 +253,17 @@ def test_without_records_the_rank_elsewhere_is_shown_first(workplace, python):
 
 
 @pytest.mark.long
+def test_a_script_without_steps_is_measured_by_the_clock(workplace, python):
+    options = "--no-allocation --no-page --no-uncoupled --repeats 1 --name r --grid 1x1 --"
+    done = workplace.run(
+        "scale", *options.split(), python, "-c", "__import__('time').sleep(1)", cwd=workplace.tmp
+    )
+    assert done.returncode == 0 and b"no step and no rate has been heard of" in done.stderr, done.stderr
+    run = json.loads((workplace.tmp / "runs" / "r" / "run.json").read_text())
+    assert [point["samples"][0]["source"] for point in run["points"]] == ["wall clock"]
+
+
+@pytest.mark.long
 def test_a_job_says_how_fast_it_trained(workplace, python):
     (workplace.tmp / "train.py").write_text(DDP)
     words = ("run", "-n", "2", "--oversubscribe", "--workdir", str(workplace.tmp))

@@ -148,3 +148,46 @@ def test_doctor_and_bench_use_the_nodes_of_the_allocation(
             hosts = [host["name"] for host in run["context"]["hosts"]]
         assert hosts == list(lab_slurm.names)
         assert "Slurm allocation with 4 slots" in err
+
+
+RATE = """
+import time
+import torch
+import ringleader, ringleader.torch as hvd
+hvd.init()
+for _ in range(30):
+    hvd.allreduce(torch.ones(1000), name="x")
+    time.sleep(0.01)
+    ringleader.progress(samples=1)
+"""
+
+
+@pytest.mark.lab
+@pytest.mark.timeout(600)
+def test_sizes_are_measured_in_a_job_for_each_number_of_nodes(
+    lab_slurm: LabCluster, user: Workplace, tmp_path: Path
+) -> None:
+    """One that fails leaves no job behind, and the run is continued."""
+    (tmp_path / "rate.py").write_text(
+        f"import pathlib, sys\nif pathlib.Path('bad').exists(): sys.exit(5)\n{RATE}"
+    )
+    (tmp_path / "bad").touch()
+    words = options(lab_slurm, 4, "--ntasks-per-node", "1", "--grid", "1x1,2x1,4x1", "--repeats", "2")
+    words += ["--name", "sizes", "--no-page", "--job-per-size", "--", sys.executable, "rate.py"]
+    done = user.run("scale", *words, cwd=tmp_path, within=200)
+    assert done.returncode == 5, (done.stdout.decode(), done.stderr.decode())
+    end = time.monotonic() + patience(60.0)
+    while lab_slurm.run("squeue", "--noheader").stdout:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    failed = {path.name for path in tmp_path.glob("slurm-*.out")}
+    (tmp_path / "bad").unlink()
+    done = user.run("scale", *words, cwd=tmp_path, within=300)
+    assert done.returncode == 0, (done.stdout.decode(), done.stderr.decode())
+    logs = [path for path in tmp_path.glob("slurm-*.out") if path.name not in failed]
+    numbers = sorted(int(path.stem.removeprefix("slurm-")) for path in logs)
+    assert [lab_slurm.job(str(number))["NumNodes"] for number in numbers] == ["1", "2", "4"]
+    run = json.loads((tmp_path / "runs/sizes/run.json").read_text())
+    assert [(point["hosts"], len(point["samples"])) for point in run["points"]] == [(1, 2), (2, 2), (4, 2)]
+    table = (tmp_path / "runs/sizes/report.md").read_text()
+    assert all(size in table for size in ("1x1", "2x1", "4x1")) and "different sessions" in table

@@ -304,6 +304,7 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place) -> None:
         (("--tag", "A B"), "--tag: 'A B' is not NAME:TAG"),
         (("--tag", f"a@sha256:{'0' * 64}"), "is not NAME:TAG"),
         (("--platform", "linux arm64"), "--platform: 'linux arm64' is unknown"),
+        (("--platform", "foo"), "use linux/amd64 or linux/arm64"),
         (("--storage-driver", "--root"), "--storage-driver: '--root' is not a name"),
         (("--sbom", "/nonexist/x"), "--sbom: there is no directory /nonexist"),
         (("--sbom", ""), "--sbom: '' is not a file"),
