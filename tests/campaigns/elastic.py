@@ -42,8 +42,7 @@ from campaign import (
     send,
     until,
 )
-from elastic_job import ENDLESS, ElasticJob, Member, growth, held_by
-from elastic_status import KINDS, PHASES
+from elastic_job import ENDLESS, KINDS, PHASES, ElasticJob, Member, growth, held_by
 
 from ringleader.lab import hosts as lab_hosts
 from ringleader.lab import kernel_state
@@ -157,7 +156,7 @@ def starts(job: ElasticJob, size: int) -> None:
 def trains(what: str, who: str, size: int, since: float, job: ElasticJob) -> Result:
     """Wait until this many ranks train; seconds are from ``since`` to the first step of their generation."""
     if not job.wait_until_steady(size, GO_ON_SECONDS):
-        there = [(one.name, one.size, one.generation) for one in job.members()]
+        there = [(name, last.size, last.generation) for name, last in job.members()]
         raise FailedError(f"not {size} ranks: {there}")
     at = job.wait_for_step(job.generation() - 1, size, GO_ON_SECONDS, since)
     return result(what, who, must(at, f"no step of {size} ranks") - since, [], job)
@@ -213,25 +212,28 @@ class _Strikes:
             time.sleep(self.words.pause)
 
     def _struck(self, job: ElasticJob, phase: str, kind: str, spared: str) -> Result:
-        there = job.members()
+        """Strike a rank; ``init``: kill it, and strike a survivor as that joins the next generation."""
+        there, mark = job.members(), len(job.lines)
         at = self.draw.choice((0, self.size - 1, self.draw.randrange(self.size)))
         victim = there[at] if there[at].name != spared else there[(at + 1) % self.size]
-        what, who, mark = f"{kind} in {phase}", f"rank {victim.rank}", len(job.lines)
-        word = FAILURES["kill" if phase == "init" else kind]
+        hit, who, word = {victim.name}, f"rank {victim.last.rank}", FAILURES[kind]
         if phase == "init":
-            told = [((f"rank {victim.rank} on", word), 1)]
             others = [one for one in there if one is not victim and one.name != spared]
-            second = self.draw.choice([None, self.draw.choice(others)])
-            times, hit = self._in_init(job, kind, victim, second)
-            if second is not None:  # it may be in the next generation already, under another number
-                told.append((("rank ", FAILURES[kind]), 2 if FAILURES[kind] == word else 1))
+            second = self.draw.choice(others).name
+            job.order(second, "init", kind)
+            job.order(victim.name, "idle", "kill")
+            times = [job.wait_for_end(name, STRIKE_SECONDS) for name in (victim.name, second)]
+            hit |= {second}
+            # The second one may be in the next generation already, under another number.
+            same = word == FAILURES["kill"]
+            told = [((f"{who} on", FAILURES["kill"]), 1), (("rank ", word), 2 if same else 1)]
         else:
             job.order(victim.name, phase, kind)
-            times, hit = [job.wait_for_end(victim.name, STRIKE_SECONDS)], {victim.name}
+            times = [job.wait_for_end(victim.name, STRIKE_SECONDS)]
             # A change that was planned may have come before the strike, with another number for the rank.
-            told = [((f"rank {job.status(victim.name).get('rank')} on", word), 1)]
+            told = [((f"rank {job.logs()[victim.name].steps[-1].rank} on", word), 1)]
         since = max(must(at, "the rank could not be struck") for at in times)
-        at_last = job.wait_for_step(victim.generation, None, GO_ON_SECONDS, since)
+        at_last = job.wait_for_step(victim.last.generation, None, GO_ON_SECONDS, since)
         went_on = must(at_last, "no step after it")
         must(job.wait_until_steady(self.size, GO_ON_SECONDS), f"not {self.size} ranks again")
         faults = [
@@ -241,21 +243,7 @@ class _Strikes:
         ]
         if lost := {one.name for one in there} - hit - {one.name for one in job.members()}:
             faults.append(f"survivors replaced: {sorted(lost)}")
-        return result(what, who, went_on - since, faults, job)
-
-    def _in_init(
-        self, job: ElasticJob, kind: str, first: Member, other: Member | None
-    ) -> tuple[list[float | None], set[str]]:
-        """Kill a rank, and strike another one that joins the next generation: a survivor, or the new one."""
-        if other is not None:
-            job.order(other.name, "init", kind)
-        else:
-            job.order_next(kind)
-        job.order(first.name, "idle", "kill")
-        times = [job.wait_for_end(first.name, STRIKE_SECONDS)]
-        second = other.name if other is not None else job.wait_for_next(STRIKE_SECONDS)
-        times.append(job.wait_for_end(second, STRIKE_SECONDS) if second is not None else None)
-        return times, {first.name, second or ""}
+        return result(f"{kind} in {phase}", who, went_on - since, faults, job)
 
 
 # --- hosts and links --------------------------------------------------------------------------------------
@@ -467,7 +455,7 @@ def _leaving(words: Words, lab: Lab | None, draw: random.Random, how: str, when:
         must(until(lambda: len(job.members()) == size or job.past(), START_SECONDS), "does not start")
         if when == LAST_COMMIT:
             must(until(job.past, START_SECONDS), "no rank comes to its last commit")
-        generation = max((one.generation for one in job.members()), default=0)
+        generation = max((last.generation for _, last in job.members()), default=0)
         time.sleep(draw.uniform(0.0, LONGEST if when == LAST_COMMIT else 0.5))
         began = time.monotonic()
         if how == "removed":
@@ -549,7 +537,7 @@ def _strike(job: ElasticJob, lab: Lab, draw: random.Random, what: str) -> tuple[
         broken(lab, host, "host agent" if "agent" in what else "host")
     for one in chosen:
         job.wait_for_end(one.name, STRIKE_SECONDS)
-    return [*(f"rank {one.rank} on" for one in chosen), *names_of(hit)], 8 - 2 * len(hit)
+    return [*(f"rank {one.last.rank} on" for one in chosen), *names_of(hit)], 8 - 2 * len(hit)
 
 
 def _at_once(job: ElasticJob, lab: Lab, draw: random.Random, what: str, _: HostList | None) -> Result:

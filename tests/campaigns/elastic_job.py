@@ -1,22 +1,25 @@
 """An elastic job of the campaign: its ranks, strikes, and how long it takes to continue."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import time
 from collections import Counter, deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from campaign import HOST_AGENT, Job, command_line, of_kind, on_hosts, pids, stat, until, variable
-from elastic_status import KINDS, PHASES, Status
 
 from ringleader.lab.saved_state import Lab, LabHost
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
 ENDLESS = 10**9
+PHASES = ("idle", "allreduce", "fused", "gradients", "broadcast", "allgather", "join", "commit", "init")
+KINDS = ("kill", "exception", "exit")
 LOOK_SECONDS = 0.005
 """Between two looks at what ranks tell: the times are theirs, and they need the processors."""
 KEPT_SECONDS = 20.0
@@ -24,35 +27,61 @@ KEPT_SECONDS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
-    """One rank process as it was when it was looked at."""
-
-    name: str
-    """Its host and process id there."""
-    rank: int
-    size: int
-    generation: int
-    step_at: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Step:
     """One that a rank made."""
 
     at: float
+    rank: int
     size: int
     generation: int
 
 
-@dataclass
+class Member(NamedTuple):
+    """One living rank as it was when it was looked at."""
+
+    name: str
+    """Its host and process id there."""
+    last: Step
+
+
 class _Log:
     """What was read of a rank's log."""
 
-    at: int = 0
-    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=200))
-    wrong: list[str] = field(default_factory=list)
-    is_whole: bool = False
-    """Whether its process had ended when it was read last."""
+    def __init__(self, path: Path) -> None:
+        self._file, self._rest = path.open("rb"), b""
+        self.steps: deque[Step] = deque(maxlen=200)
+        self.wrong: list[str] = []
+        self.struck_at: float | None = None
+        self.joins = True
+        """Whether it is between two generations."""
+        self.ended_at = 0.0
+
+    def alive(self) -> bool:
+        """Return whether the process lives, which holds the lock: its number may be of another namespace."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False
+
+    def read(self) -> None:
+        """Read what is new, for the last time once the process has ended."""
+        if self.ended_at:
+            return
+        self.ended_at = 0.0 if self.alive() else time.monotonic()
+        whole, _, self._rest = (self._rest + self._file.read()).rpartition(b"\n")
+        for line in whole.decode(errors="replace").splitlines():
+            what, *words = line.split()
+            numbers = dict(word.partition("=")[::2] for word in words)
+            if what == "wrong":
+                self.wrong.append(line)
+            elif what == "struck":
+                self.struck_at = float(numbers["at"])
+            elif what == "step":
+                integers = {name: int(numbers[name]) for name in ("rank", "size", "generation")}
+                self.steps.append(Step(at=float(numbers["at"]), **integers))
+            self.joins = what == "init" if what in ("init", "step") else self.joins
 
 
 class ElasticJob(Job):
@@ -62,7 +91,6 @@ class ElasticJob(Job):
         self, *, words: tuple[str, ...], lab: Lab | None = None, steps: int = ENDLESS, after: float = 0.0
     ) -> None:
         """Start ``ringleader run`` with these words. ``steps``, ``after``: see ``elastic_script``."""
-        self._statuses: dict[str, Status] = {}
         self._logs: dict[str, _Log] = {}
 
         def command(tmp: Path) -> tuple[str, ...]:
@@ -74,29 +102,26 @@ class ElasticJob(Job):
 
     # --- its ranks ----------------------------------------------------------------------------------------
 
-    def status(self, name: str) -> Status:
-        """Return the numbers of a process."""
-        if name not in self._statuses:
-            self._statuses[name] = Status(self.place / f"{name}.status")
-        return self._statuses[name]
+    def logs(self) -> dict[str, _Log]:
+        """Return what every process has written; that of one that ended some time ago is forgotten."""
+        for path in self.place.glob("*.log"):
+            log = self._logs.get(path.stem) or self._logs.setdefault(path.stem, _Log(path))
+            log.read()
+            if log.ended_at and time.monotonic() - log.ended_at > KEPT_SECONDS and not log.wrong:
+                path.unlink()
+                del self._logs[path.stem]
+        return self._logs
 
     def members(self) -> list[Member]:
-        """Return the living ranks, by rank; forget those that are dead."""
-        found = []
-        for path in self.place.glob("*.status"):
-            name, status = path.stem, self.status(path.stem)
-            if not status.alive():
-                self._statuses.pop(name).close()
-                path.unlink(missing_ok=True)
-            elif status.get("generation"):
-                numbers = {one: status.get(one) for one in ("rank", "size", "generation")}
-                found.append(Member(name=name, step_at=status.time("step_at"), **numbers))
-        return sorted(found, key=lambda one: one.rank)
+        """Return the living ranks that have made a step, by rank."""
+        logs = self.logs().items()
+        found = [Member(name, log.steps[-1]) for name, log in logs if log.steps and not log.ended_at]
+        return sorted(found, key=lambda one: one.last.rank)
 
     def generation(self) -> int:
         """Return the generation of the first rank, 0 where none lives."""
         there = self.members()
-        return there[0].generation if there else 0
+        return there[0].last.generation if there else 0
 
     def past(self) -> bool:
         """Say whether a rank has made its last commit."""
@@ -104,17 +129,16 @@ class ElasticJob(Job):
 
     def leaves(self) -> bool:
         """Say whether a rank is between two generations."""
-        init = PHASES.index("init") + 1
-        there = [self.status(path.stem) for path in self.place.glob("*.status")]
-        return any(one.get("generation") and one.get("phase") == init for one in there)
+        return any(log.joins and log.steps and not log.ended_at for log in self.logs().values())
 
     def _is_steady(self, size: int, within: float, generation: int | None = None) -> bool:
         """Say whether this many ranks of one generation have each made a step within these seconds."""
-        there = self.members()
-        kinds = {(one.size, one.generation) for one in there if generation in (None, one.generation)}
-        if len(there) != size or kinds != {(size, there[0].generation)}:
+        there = [last for _, last in self.members()]
+        kinds = {(one.size, one.generation) for one in there}
+        if len(there) != size or len(kinds) != 1 or there[0].size != size:
             return False
-        return time.monotonic() - min(one.step_at for one in there) < within
+        latest = time.monotonic() - min(one.at for one in there)
+        return latest < within and generation in (None, there[0].generation)
 
     def undisturbed(self, size: int, seconds: float) -> bool:
         """Say whether as many ranks continue making steps, in the generation that they are in."""
@@ -141,9 +165,8 @@ class ElasticJob(Job):
 
     def _later_steps(self, generation: int, after: float) -> list[Step]:
         """Return the steps of later generations that ended after a time, without a look at all the others."""
-        self._read_logs()
         found = []
-        for log in self._logs.values():
+        for log in self.logs().values():
             for step in reversed(log.steps):
                 if step.generation <= generation or step.at <= after:
                     break
@@ -161,62 +184,22 @@ class ElasticJob(Job):
 
     def wrong(self) -> list[str]:
         """Return what ranks found to be wrong."""
-        self._read_logs()
-        return [f"{name}: {line}" for name, log in self._logs.items() for line in log.wrong]
-
-    def _read_logs(self) -> None:
-        """Read what is new; the logs of processes that have ended are read to their end and removed."""
-        for path in self.place.glob("*.log"):
-            log = self._logs.setdefault(path.stem, _Log())
-            if not log.is_whole:
-                log.is_whole = not path.with_suffix(".status").exists()
-                self._read_log(path, log)
-            if log.is_whole and time.time() - path.stat().st_mtime > KEPT_SECONDS:
-                path.unlink()
-                if not log.wrong:
-                    del self._logs[path.stem]
-
-    @staticmethod
-    def _read_log(path: Path, log: _Log) -> None:
-        with path.open("rb") as file:
-            file.seek(log.at)
-            whole, end, _ = file.read().rpartition(b"\n")
-        log.at += len(whole + end)
-        for line in whole.decode(errors="replace").splitlines():
-            words = dict(word.partition("=")[::2] for word in line.split()[1:])
-            if line.startswith("wrong"):
-                log.wrong.append(line)
-            elif words.get("generation", "").isdigit():
-                numbers = {name: int(words[name]) for name in ("size", "generation")}
-                log.steps.append(Step(at=float(words["at"]), **numbers))
+        return [f"{name}: {line}" for name, log in self.logs().items() for line in log.wrong]
 
     # --- strikes ------------------------------------------------------------------------------------------
 
     def order(self, name: str, phase: str, kind: str) -> None:
         """Have a rank fail when it comes to a phase next."""
-        number = PHASES.index(phase) + 1
-        self.status(name).set(ordered_phase=number, ordered_kind=KINDS.index(kind) + 1)
-
-    def order_next(self, kind: str) -> None:
-        """Have the rank that starts next fail in its ``init``."""
-        fresh = self.place / "next.new"
-        fresh.write_text(kind)
-        fresh.rename(self.place / "next")
-
-    def wait_for_next(self, seconds: float) -> str | None:
-        """Return the name of the rank that took the order."""
-        found = until(lambda: list(self.place.glob("*.next")), seconds, LOOK_SECONDS, self.runs)
-        for path in found:
-            path.unlink()
-            return path.stem
-        (self.place / "next").unlink(missing_ok=True)
-        return None
+        fresh = self.place / "order.new"
+        fresh.write_text(f"{phase} {kind}")
+        fresh.rename(self.place / f"{name}.order")
 
     def wait_for_end(self, name: str, seconds: float) -> float | None:
         """Return when a rank failed as it was ordered; None where it never came there."""
-        status = self.status(name)
-        has_ended = until(lambda: not status.alive(), seconds, LOOK_SECONDS, self.runs)
-        return status.time("struck_at") if has_ended else None
+        log = self.logs()[name]
+        has_ended = until(lambda: not log.alive(), seconds, LOOK_SECONDS, self.runs)
+        log.read()
+        return log.struck_at if has_ended else None
 
     def of_kind(self, words: Collection[str]) -> list[int]:
         """Return the job's processes of a kind."""
@@ -258,10 +241,7 @@ class ElasticJob(Job):
             return [f"process {pid}: {line[:100]}" for pid, line in lines.items() if line[:4] != "sshd"]
 
         until(lambda: not left(), 40.0, 0.1)
-        found = [*left(), *(["the launcher"] if self.runs() else [])]
-        for status in self._statuses.values():
-            status.close()
-        return found
+        return [*left(), *(["the launcher"] if self.runs() else [])]
 
 
 # --- what a job holds -------------------------------------------------------------------------------------
