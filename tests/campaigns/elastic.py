@@ -42,7 +42,7 @@ from campaign import (
     send,
     until,
 )
-from elastic_job import ENDLESS, KINDS, PHASES, ElasticJob, Member, growth, held_by
+from elastic_job import ENDLESS, KINDS, PHASES, ElasticJob, growth, held_by
 
 from ringleader.lab import hosts as lab_hosts
 from ringleader.lab import kernel_state
@@ -339,26 +339,24 @@ def _discovered(words: Words, count: int, present: int) -> Iterator[tuple[Lab, H
         yield lab, listed, job
 
 
+CHANGES = (
+    "as ranks leave for another world",
+    "before ranks leave for another world",
+    "as a rank is replaced",
+)
+
+
 def changes(words: Words) -> Iterator[Result]:
     """Let hosts come and go; seconds are from the last step before to the first one of all ranks."""
     draw, present = random.Random(words.seed), 2
     with _discovered(words, 4, present) as (lab, listed, job):
         for _ in range(10 * words.trials):
             before, present = present, draw.choice([count for count in (1, 2, 3, 4) if count != present])
-            generation, size, what = job.generation(), 2 * present, f"{before} to {present} hosts"
+            generation, what = job.generation(), f"{before} to {present} hosts"
             listed.offer(names_of(lab.hosts[:present]))
-            if job.wait_for_step(generation, size, GO_ON_SECONDS) is None:
-                raise FailedError(f"{what}: no step of {size} ranks")
+            trains(what, "hosts", 2 * present, 0.0, job)
             first = job.first_step_after(generation)
-            time.sleep(0.5)
             yield result(what, "hosts", first.at - job.last_step_before(first), [], job)
-
-
-CHANGES = (
-    "as ranks leave for another world",
-    "before ranks leave for another world",
-    "as a rank is replaced",
-)
 
 
 def stopped(words: Words) -> Iterator[Result]:
@@ -503,13 +501,13 @@ def two(words: Words) -> Iterator[Result]:
     draw = random.Random(words.seed)
     kinds: list[tuple[str, Two]] = [(what, _at_once) for what in AT_ONCE]
     kinds += [(what, _at_the_end) for what in AND_ENDS]
-    kinds += [(f"{who}, while a world starts", _while_a_world_starts) for who in STARTING]
-    kinds += [(f"{who}, during a switch", _while_ranks_switch) for who in SWITCHING]
+    kinds += [(f"{who}, while a world starts", _between_worlds) for who in STARTING]
+    kinds += [(f"{who}, during a switch", _between_worlds) for who in SWITCHING]
     kinds = [kind for kind in kinds if words.only in kind[0]]
     with a_lab(4) as lab:
         for what, trial in kinds[:: 5 if words.sample else 1]:
             for _ in range(words.trials):
-                is_switch, limits = trial is _while_ranks_switch, ("--max-np", "8", *SURVIVES)
+                is_switch, limits = "switch" in what, ("--max-np", "8", *SURVIVES)
                 if trial is _at_the_end:  # a job that cannot do without any
                     most = ("--max-np", "8", "--rank-restarts", "0", "--elastic-timeout", "20")
                     limits = ("--min-np", "8", *most)
@@ -564,51 +562,31 @@ def _at_the_end(job: ElasticJob, lab: Lab, draw: random.Random, what: str, _: Ho
     return result(what, ", ".join(told), seconds, faults, job)
 
 
-def _ordered_rank(job: ElasticJob, lab: Lab, draw: random.Random, victim: str) -> Member:
-    """Return a rank of the second host; it's ordered to fail in its next start where it is the victim."""
-    rank = draw.choice([one for one in job.members() if one.name.startswith(lab.hosts[1].name)])
-    if victim == "rank":
-        job.order(rank.name, "init", "kill")
-    return rank
-
-
-def _while_a_world_starts(
-    job: ElasticJob, lab: Lab, draw: random.Random, what: str, _: HostList | None
-) -> Result:
-    """A proxy is killed, so that its world ends; while the next one starts, something else fails."""
-    victim = what.partition(",")[0]
-    starts(job, 8)
-    rank, known = _ordered_rank(job, lab, draw, victim), pids()
-    broken(lab, lab.hosts[0], "proxy")
-    if victim == "rank":
-        job.wait_for_end(rank.name, STRIKE_SECONDS)
-    else:
-        new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
-        time.sleep(draw.uniform(0.0, 0.5))
-        if victim == "new proxy":
-            send(signal.SIGKILL, new[:1])
-        else:
-            broken(lab, lab.hosts[3], victim)
-    return trains(what, rank.name, 6 if victim.startswith("host") else 8, time.monotonic(), job)
-
-
-def _while_ranks_switch(
+def _between_worlds(
     job: ElasticJob, lab: Lab, draw: random.Random, what: str, listed: HostList | None
 ) -> Result:
-    """A host comes; while ranks leave for the world that has it, something else fails."""
+    """A host comes (``listed``), or a proxy is killed, which ends its world; then something else fails."""
     victim = what.partition(",")[0]
-    starts(job, 6)
-    rank, old, known = _ordered_rank(job, lab, draw, victim), job.of_kind(PROXY), pids()
-    assert listed is not None
-    listed.offer(names_of(lab.hosts))
-    new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
-    until(job.leaves, GO_ON_SECONDS, 0.0005, job.runs)
+    starts(job, 6 if listed else 8)
+    rank = draw.choice([one for one in job.members() if one.name.startswith(lab.hosts[1].name)])
+    known, old, new = pids(), job.of_kind(PROXY), list[int]()
+    if victim == "rank":
+        job.order(rank.name, "init", "kill")
+    if listed:
+        listed.offer(names_of(lab.hosts))
+    else:
+        broken(lab, lab.hosts[0], "proxy")
+    if listed or victim != "rank":
+        new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
+        time.sleep(0.0 if listed else draw.uniform(0.0, 0.5))
+    if listed:
+        until(job.leaves, GO_ON_SECONDS, 0.0005, job.runs)
     if victim == "rank":
         job.wait_for_end(rank.name, STRIKE_SECONDS)
     elif "proxy" in victim:
-        send(signal.SIGKILL, (new if victim == "new proxy" else old)[:1])
+        send(signal.SIGKILL, (old if victim == "old proxy" else new)[:1])
     else:
-        hit = lab.hosts[3] if victim == "new host" else lab.hosts[2]
+        hit = lab.hosts[2] if listed and victim != "new host" else lab.hosts[3]
         broken(lab, hit, victim.replace("new ", ""))
     return trains(what, rank.name, 6 if "host" in victim else 8, time.monotonic(), job)
 
