@@ -12,20 +12,7 @@ from ringleader.lab import saved_state
 
 pytestmark = pytest.mark.lab
 
-PROGRAMS = (
-    "sh",
-    "bash",
-    "cat",
-    "env",
-    "ls",
-    "touch",
-    "uname",
-    "hostname",
-    "ssh",
-    "sshd",
-    "readlink",
-    "sleep",
-)
+PROGRAMS = "sh bash cat env ls touch uname hostname ssh sshd readlink sleep"
 ACCOUNTS = "root:x:0:0:root:/root:/bin/bash\nsshd:x:100:65534::/run/sshd:/bin/false\n"
 
 
@@ -45,7 +32,7 @@ def tree(lab_machine, tmp_path_factory) -> Path:
     for name in ("bin", "sbin", "lib", "lib64"):
         (made / name).symlink_to(f"usr/{name}")
     libraries = set()
-    for name in PROGRAMS:
+    for name in PROGRAMS.split():
         path = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
         assert path, f"{name} is missing"
         _put(path, made)

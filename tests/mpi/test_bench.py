@@ -28,10 +28,8 @@ def bench(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_two_ranks_measure_and_check_our_engine_and_mpi(tmp_path: Path) -> None:
-    sizes = ("-b", "64", "-e", "4K", "-f", "64", "--iters", "7", "-w", "1", "--redop", "avg")
-    ended = bench(
-        tmp_path, "allreduce", "-n", "2", *sizes, "--framework", "numpy", "--against", "mpi", "--json"
-    )
+    options = "allreduce -n 2 -b 64 -e 4K -f 64 --iters 7 -w 1 --redop avg --framework numpy --against mpi"
+    ended = bench(tmp_path, *options.split(), "--json")
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert [one["size"] for one in document["results"]] == [64, 4096]
@@ -78,19 +76,8 @@ def test_every_operation_of_every_implementation_is_right(tmp_path: Path, words:
 
 
 def test_two_ranks_of_this_machine(workplace, tmp_path):
-    words = (
-        "--seconds",
-        "2",
-        "-f",
-        "1024",
-        "-e",
-        "1M",
-        "--bidirectional",
-        "-o",
-        str(tmp_path),
-        "--name",
-        "a",
-    )
+    options = "--seconds 2 -f 1024 -e 1M --bidirectional --name a"
+    words = (*options.split(), "-o", str(tmp_path))
     done = workplace.run("bench", "p2p", *words)
     assert done.returncode == 0, done.stderr
     assert b"# Size" in done.stdout and b"Latency (us)" in done.stdout

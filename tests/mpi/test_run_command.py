@@ -14,20 +14,14 @@ from tests.time_limits import patience
 import ringleader
 from ringleader.errors import RankError, RequestError
 
-SECONDS = 90
+pytestmark = pytest.mark.mpi
 
 
-def run(
-    *words: str, cwd: Path, env: dict[str, str] | None = None, stdin: str = ""
-) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run one command line in a directory, two ranks on however many cores there are."""
-    return finished(
-        [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"} | (env or {}),
-        input=stdin,
-        timeout=SECONDS,
-    )
+    argv = [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return finished(argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, timeout=90)
 
 
 @pytest.fixture
@@ -38,7 +32,6 @@ def place(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.mpi
 def test_a_healthy_job(place: Path) -> None:
     done = run("--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE; pwd", cwd=place)
     assert (done.returncode, done.stderr) == (0, "")
@@ -46,7 +39,6 @@ def test_a_healthy_job(place: Path) -> None:
     assert sorted(done.stdout.splitlines()) == sorted(expected)
 
 
-@pytest.mark.mpi
 def test_arguments_and_variables_arrive_byte_for_byte(place: Path) -> None:
     words = ["a b", "'\"", "$HOME;ls", "line\nbreak", "", "*", "é", "--", "-n", "\\"]
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ['ODD'], sys.executable]))"
@@ -59,7 +51,6 @@ def test_arguments_and_variables_arrive_byte_for_byte(place: Path) -> None:
 XID = "NVRM: Xid (PCI:0000:05:00): 79, pid=1234, GPU has fallen off the bus."
 
 
-@pytest.mark.mpi
 def test_a_failing_ranks_message_quotes_the_kernel(place: Path) -> None:
     log = place / "kernel.log"
     log.write_text("NVRM: Xid (PCI:0000:07:00): 48, of an earlier job\n")
@@ -75,7 +66,6 @@ def test_a_failing_ranks_message_quotes_the_kernel(place: Path) -> None:
     assert "the kernel reports: Xid 79" in last and XID in last and "→ restart the host" in last
 
 
-@pytest.mark.mpi
 def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:
     script = "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 7; sleep 60"
     done = run("-o", "logs", "--json-file", "o.json", "--quiet", "sh", "-c", script, cwd=place)
@@ -92,7 +82,6 @@ def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:
     assert outcome["ranks"][0]["stopped"]
 
 
-@pytest.mark.mpi
 def test_json_has_standard_output_to_itself_and_only_chosen_ranks_are_shown(place: Path) -> None:
     (place / "ringleader.toml").write_text('[run]\nshow-ranks = "1"\n')
     seen = "echo out $RANK; env | grep -c ^RINGLEADER_OPT"
@@ -102,7 +91,6 @@ def test_json_has_standard_output_to_itself_and_only_chosen_ranks_are_shown(plac
     assert json.loads(done.stdout)["exit_code"] == 0
 
 
-@pytest.mark.mpi
 def test_any_address_of_this_machine_is_a_host(workplace, mpi, python):
     words = ("-H", "127.0.1.1:2", python, "-c", "import sys; print(sys.argv[1:])", ":", "x")
     done = workplace.run("run", "--mpi", mpi, *words)
@@ -122,7 +110,6 @@ RUN = (sys.executable, "-m", "ringleader", "run", "--no-prefix", "-n", "2")
 HOROVODRUN = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2")
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize(
     ("launcher", "visible", "seen"),
     [
@@ -148,7 +135,6 @@ def test_a_rank_finds_its_own_gpu_by_its_local_rank(
     assert all(line[3] == line[-1] for line in lines)
 
 
-@pytest.mark.mpi
 def test_ranks_beyond_the_gpus_are_refused_with_the_cure() -> None:
     done = finished(
         [*RUN, "true"], timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
@@ -265,7 +251,6 @@ print("trained on", hvd.size(), type(optimizer).__name__, child.stdout.strip(), 
 SAID = ["trained on 2 SGD ringleader.adapters.util"] * 2
 
 
-@pytest.mark.mpi
 @pytest.mark.torch
 @pytest.mark.smoke
 def test_a_job_as_horovod(workplace):
@@ -280,7 +265,6 @@ def test_a_job_as_horovod(workplace):
 # --- ringleader.run, the function -------------------------------------------------------------------------
 
 
-@pytest.mark.mpi
 def test_results_come_in_rank_order():
     assert ringleader.run(lambda base: base + int(os.environ["RANK"]), (10,), np=2, oversubscribe=True) == [
         10,
@@ -288,7 +272,6 @@ def test_results_come_in_rank_order():
     ]
 
 
-@pytest.mark.mpi
 def test_exception_comes_back_as_itself():
     def bad():
         if os.environ["RANK"] == "1":
@@ -301,7 +284,6 @@ def test_exception_comes_back_as_itself():
     assert caught.value.__notes__ == ["raised on rank 1 on localhost"]
 
 
-@pytest.mark.mpi
 def test_exception_that_cannot_travel_keeps_its_words():
     def bad():
         class Odd(Exception):
@@ -315,19 +297,16 @@ def test_exception_that_cannot_travel_keeps_its_words():
     assert "in bad" in str(caught.value.__cause__)
 
 
-@pytest.mark.mpi
 def test_result_that_cannot_be_pickled_is_a_clear_error():
     with pytest.raises(RankError, match="result cannot be pickled"):
         ringleader.run(threading.Lock, np=1, quiet=True)
 
 
-@pytest.mark.mpi
 def test_argument_that_cannot_be_pickled_is_a_request_error():
     with pytest.raises(RequestError, match="cannot be pickled"):
         ringleader.run(print, (threading.Lock(),), np=1)
 
 
-@pytest.mark.mpi
 def test_sys_exit_and_none():
     with pytest.raises(RankError) as caught:
         ringleader.run(lambda: sys.exit(4), np=1, quiet=True)

@@ -6,18 +6,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.lab.conftest import unique_name
+from tests.labs import a_lab
 from tests.slurm import cluster
-
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
 
 
 @dataclass
@@ -58,19 +54,15 @@ def real_slurm() -> Iterator[cluster.SlurmCluster]:
 def lab_slurm() -> Iterator[cluster.LabCluster]:
     """Slurm's daemons on four hosts of a lab, with two slots each."""
     cluster.check_installed()
-    name, place = unique_name("q"), Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
-    ringleader = (sys.executable, "-m", "ringleader", "lab")
-    words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", "38")
+    place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
     try:
-        requirements.check_machine(os.environ)
-        subprocess.run((*ringleader, "up", "--lab-name", name, *words), check=True, timeout=90)
-        with cluster.running(cluster.lab_cluster(place, saved_state.load(name))) as found:
+        with (
+            a_lab("q", "--bandwidth", "8gbit", hosts=4, port=38) as lab,
+            cluster.running(cluster.lab_cluster(place, lab)) as found,
+        ):
             assert isinstance(found, cluster.LabCluster)
             yield found
-    except RefusedError as error:
-        pytest.skip(str(error))
     finally:
-        subprocess.run((*ringleader, "down", "--lab-name", name), check=True, timeout=90)
         shutil.rmtree(place, ignore_errors=True)
 
 
