@@ -261,12 +261,10 @@ def leaves(
 
 
 def unknown_commands() -> list[str]:
-    """Return the commands that no case calls."""
     return [words for words, _ in leaves() if words not in SUBJECTS]
 
 
 def all_cases() -> list[Case]:
-    """Return every case, in one order."""
     found: list[Case] = []
     for words, command in leaves():
         if words in SUBJECTS:
@@ -332,7 +330,6 @@ def _values_for(words: str, option: click.Option) -> Iterator[tuple[str, frozens
 
 
 def _command_of(argv: tuple[str, ...]) -> str:
-    """Return the command that words call."""
     return next(words for words in SUBJECTS if words.split() == [*argv[: len(words.split())]])
 
 

@@ -57,8 +57,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Ended(NamedTuple):
-    """What came of one call."""
-
     code: int | None
     """128+n for a signal; ``None`` where it had to be killed."""
     out: bytes
@@ -68,14 +66,12 @@ class Ended(NamedTuple):
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Call mount(2)."""
     if _libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), target)
 
 
 def unmount(target: str) -> None:
-    """Detach a mount."""
     _libc.umount2(target.encode(), 2)
 
 
@@ -90,8 +86,6 @@ def make_world() -> None:
 
 
 class World:
-    """Runs cases, one after the other."""
-
     def __init__(self) -> None:
         """Listen for those who speak to a server that never answers, or answers rubbish."""
         self._plain: dict[tuple[str, ...], Ended] = {}
@@ -99,7 +93,6 @@ class World:
         threading.Thread(target=_talk, args=(self._servers["garbage"],), daemon=True).start()
 
     def result(self, case: Case) -> Result:
-        """Run a case and judge it."""
         plain = None
         if case.surroundings in (*HARMLESS, *STREAMS):
             if case.argv not in self._plain:
@@ -362,7 +355,6 @@ def _bytes(path: Path) -> bytes:
 
 
 def _judged(case: Case, ended: Ended, plain: Ended | None) -> list[str]:
-    """Return what is wrong with how a case ended."""
     code, err = ended.code, ended.err
     if code is None:
         return [f"did not end in {LIMIT_SECONDS:.0f} s"]

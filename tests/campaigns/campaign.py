@@ -30,7 +30,6 @@ DAEMON = ("prted", "orted", "hydra_pmi_proxy")
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that every campaign has."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="those with this in their name")
@@ -60,7 +59,6 @@ def read(path: str) -> bytes:
 
 
 def pids() -> set[int]:
-    """Return all processes of the machine."""
     return {int(entry.name) for entry in Path("/proc").glob("[0-9]*")}
 
 
@@ -115,7 +113,6 @@ def on_hosts(hosts: Iterable[LabHost]) -> dict[int, LabHost]:
 
 @contextlib.contextmanager
 def a_lab(hosts: int = 3, name: str = "", port: str = "34") -> Iterator[Lab]:
-    """A lab of hosts with two slots each."""
     name = name or f"c{os.getpid() % 100000}"
     words = (sys.executable, "-m", "ringleader", "lab")
     size = ("--hosts", str(hosts), "--slots", "2", "--ssh-port", port)
@@ -156,7 +153,6 @@ class Job:
             self.lines.append(line.decode(errors="replace").rstrip("\n"))
 
     def runs(self) -> bool:
-        """Say whether the launcher has not ended."""
         return self.launcher.poll() is None
 
     def says(self, *words: str, after: int = 0, seconds: float = 3.0, times: int = 1) -> bool:
@@ -199,7 +195,6 @@ class Job:
         return False
 
     def close(self) -> None:
-        """End what is still there, and remove its files."""
         send(signal.SIGKILL, {*self.processes(), *([self.launcher.pid] if self.runs() else [])})
         self.launcher.wait()
         self.reader.join(5.0)

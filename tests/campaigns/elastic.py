@@ -62,7 +62,6 @@ class HostList:
     """A discovery script that prints what was offered last."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Offer the hosts of these names."""
         self._list = Path(f"/tmp/rle-hosts-{os.getpid()}")
         self.script = Path(f"{self._list}.sh")
         self.script.write_text(f"#!/bin/sh\ncat {self._list}\n")
@@ -70,7 +69,6 @@ class HostList:
         self.offer(names)
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offer the hosts of these names from now on."""
         fresh = self._list.with_suffix(".new")
         fresh.write_text("".join(f"{name}:2\n" for name in names))
         fresh.rename(self._list)
@@ -84,7 +82,6 @@ class HostList:
 
 
 def names_of(hosts: Sequence[LabHost]) -> list[str]:
-    """Return the names of hosts."""
     return [host.name for host in hosts]
 
 
@@ -118,7 +115,6 @@ class FailedError(Exception):
 
 
 def result(what: str, who: str, seconds: float | None, faults: Sequence[str], job: ElasticJob) -> Result:
-    """Return the result of a trial, with the end of the job's output."""
     shown = "" if seconds is None else f"{seconds:.3f} s"
     return {
         "line": f"{what:34} {who:16} {shown:>9}",
@@ -132,7 +128,6 @@ def result(what: str, who: str, seconds: float | None, faults: Sequence[str], jo
 
 
 def tried(what: str, who: str, job: ElasticJob, trial: Callable[[], Result]) -> Result:
-    """Return the result of a trial, also of one that fails."""
     try:
         return trial()
     except FailedError as error:
@@ -149,7 +144,6 @@ def must(found: Found | None, why: str) -> Found:
 
 
 def starts(job: ElasticJob, size: int) -> None:
-    """Wait until this many ranks train."""
     must(job.wait_until_steady(size, START_SECONDS), "does not start")
 
 
@@ -265,7 +259,6 @@ PROCESSES = {
 
 @contextlib.contextmanager
 def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
-    """Repair these hosts at the end."""
     try:
         yield
     finally:
@@ -497,7 +490,6 @@ Two = Callable[[ElasticJob, Lab, random.Random, str, HostList | None], Result]
 
 
 def two(words: Words) -> Iterator[Result]:
-    """Each kind several times; each in its own job."""
     draw = random.Random(words.seed)
     kinds: list[tuple[str, Two]] = [(what, _at_once) for what in AT_ONCE]
     kinds += [(what, _at_the_end) for what in AND_ENDS]
@@ -604,7 +596,6 @@ PARTS: dict[str, Callable[[Words], Iterator[Result]]] = {
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Yield the times by what was done."""
     groups = defaultdict[str, list[float]](list)
     for one in results:
         part = one["part"]
@@ -620,7 +611,6 @@ def table(results: list[Result]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Carry out what the command line asks for."""
     parser = arguments(__doc__)
     parser.add_argument("parts", nargs="*", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--kills", type=int, default=200, help="strikes of ranks")

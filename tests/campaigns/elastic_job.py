@@ -28,8 +28,6 @@ KEPT_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One that a rank made."""
-
     at: float
     rank: int
     size: int
@@ -45,8 +43,6 @@ class Member(NamedTuple):
 
 
 class _Log:
-    """What was read of a rank's log."""
-
     def __init__(self, path: Path) -> None:
         self._file, self._rest = path.open("rb"), b""
         self.steps: deque[Step] = deque(maxlen=200)
@@ -124,7 +120,6 @@ class ElasticJob(Job):
         return there[0].last.generation if there else 0
 
     def past(self) -> bool:
-        """Say whether a rank has made its last commit."""
         return any(self.place.glob("*.past"))
 
     def leaves(self) -> bool:
@@ -146,7 +141,6 @@ class ElasticJob(Job):
         return not until(lambda: not self._is_steady(size, 2.0, generation), seconds, 0.2)
 
     def wait_until_steady(self, size: int, seconds: float) -> bool:
-        """Wait until this many ranks make steps together."""
         return until(lambda: self._is_steady(size, 5.0), seconds, 0.01, self.runs)
 
     def wait_for_step(
@@ -183,7 +177,6 @@ class ElasticJob(Job):
         return max((step.at for step in steps if step.generation < first.generation), default=first.at)
 
     def wrong(self) -> list[str]:
-        """Return what ranks found to be wrong."""
         return [f"{name}: {line}" for name, log in self.logs().items() for line in log.wrong]
 
     # --- strikes ------------------------------------------------------------------------------------------
@@ -202,7 +195,6 @@ class ElasticJob(Job):
         return log.struck_at if has_ended else None
 
     def of_kind(self, words: Collection[str]) -> list[int]:
-        """Return the job's processes of a kind."""
         return of_kind(words, self.processes())
 
     @staticmethod
@@ -268,7 +260,6 @@ def held_by(job: ElasticJob, survivor: str) -> Counter[str]:
 
 
 def growth(before: Counter[str], after: Counter[str], strikes: int) -> list[str]:
-    """Return what has grown with the strikes in between."""
     found = []
     for what in after:
         unit = what.partition(" ")[0]

@@ -25,7 +25,6 @@ from ringleader.engine.process_lifecycle import PROCESS
 
 
 def generation() -> int:
-    """Return the number of the job's present membership."""
     membership = PROCESS.get().membership
     return membership.generation if membership is not None else 0
 
@@ -80,13 +79,11 @@ class Rank:
         self._place.with_suffix(".returned").touch()
 
     def wrong(self, what: str) -> None:
-        """Note a wrong result, and fail."""
         self._log.write(f"wrong {what}\n")
         raise AssertionError(what)
 
 
 def main() -> None:
-    """Train until the steps are over."""
     rank = Rank(Path(sys.argv[1]))
     rank.enter("init")
     hvd.init()

@@ -45,7 +45,6 @@ CASES = {
 
 
 def main() -> int:
-    """Run the grid that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", default="", help="cases whose name has this word")
     parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2, 3, 4])

@@ -114,8 +114,6 @@ RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of trial."""
-
     where: str
     fault: str
     target: str
@@ -189,7 +187,6 @@ class Trial(Job):
         return until(lambda: any(line.endswith(word) for line in self.lines), seconds, 0.01, self.runs)
 
     def processes(self) -> dict[int, str]:
-        """Return everything of this job that lives."""
         found = super().processes()
         self.jobs |= {job for pid in found if (job := variable(pid, "RINGLEADER_JOB_DIR"))}
         return found
@@ -249,7 +246,6 @@ class Trial(Job):
         return [one for one in left if row.target != "link" or SSH_SESSION not in one]
 
     def close(self) -> None:
-        """End what is still there, repair what was broken."""
         super().close()
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)
@@ -266,7 +262,6 @@ def _leads_session(pid: int) -> bool:
 
 
 def one(row: Row, draw: random.Random, lab: Lab | None, mpi: str, time_factor: float = 1.0) -> Result:
-    """Carry out one trial and judge it."""
     script = draw.choice(list(SCRIPTS))
     seconds = FINISHES if row.fault == STOP else SHORT if row.phase == "end" else LONG
     trial = Trial(mpi=mpi, script=script, seconds=seconds, lab=lab)
@@ -366,7 +361,6 @@ def _judged(
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Yield one line for each fault, target and phase."""
     yield "| where | target | fault | phase | trials | codes | longest, s | exceptions |"
     yield "| --- " * 8 + "|"
     keys = ("where", "target", "fault", "phase")
@@ -379,7 +373,6 @@ def table(results: list[Result]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Carry out the trials that the command line asks for."""
     parser = arguments(__doc__)
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--where", nargs="+", choices=("host", "lab"), default=["host", "lab"])

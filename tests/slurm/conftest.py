@@ -41,7 +41,6 @@ class Place:
 
 @pytest.fixture(scope="session")
 def real_slurm() -> Iterator[cluster.SlurmCluster]:
-    """Slurm's daemons for this run of tests."""
     place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
     try:
         with cluster.running(cluster.SlurmCluster(place=place)) as found:

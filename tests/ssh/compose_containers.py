@@ -65,8 +65,6 @@ class Machine:
 
 
 class Container:
-    """One running service."""
-
     def __init__(self, service: str, boot: str, document: Document, machine: Machine, base: Path) -> None:
         assert set(document) <= UNDERSTOOD, f"not understood: {set(document) - UNDERSTOOD}"
         self.document = document
@@ -131,8 +129,6 @@ class Container:
 
 
 class Runtime:
-    """Runs the services of one application; ends all of them."""
-
     def __init__(self, directory: Path, base: Path) -> None:
         """``directory`` holds the application; ``base`` is for our own files and outlives no test."""
         self.directory, self.base = directory, base
@@ -145,7 +141,6 @@ class Runtime:
         self._ends = ExitStack()
 
     def start(self, service: str) -> Container:
-        """Start a service on the machine, which is made for the first one."""
         if self._machine is None:
             self._machine = Machine()
             self._ends.callback(self._machine.stop)

@@ -50,8 +50,6 @@ IMAGE = Image(
 
 
 class Heard:
-    """A watcher that remembers."""
-
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.said: list[str] = []

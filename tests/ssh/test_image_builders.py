@@ -115,8 +115,6 @@ LABEL a=b
 
 
 class Silent:
-    """A watcher that remembers steps."""
-
     def __init__(self) -> None:
         self.steps: list[str] = []
 
