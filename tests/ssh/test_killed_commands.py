@@ -47,7 +47,7 @@ def test_a_lock_that_is_ended_ends_pip_and_removes_its_directories(lock, workpla
     assert made(workplace)
     command.send_signal(signal.SIGHUP)
     _, err = command.communicate(timeout=30)
-    assert (command.returncode, err) == (128 + signal.SIGHUP, b"ringleader: stopped by SIGHUP\n")
+    assert (command.returncode, err.strip()) == (128 + signal.SIGHUP, b"ringleader: stopped by SIGHUP")
     assert not workplace.gone_within(5.0)
     assert not made(workplace)
 
