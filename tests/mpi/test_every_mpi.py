@@ -15,20 +15,17 @@ from ringleader.plan.job import Host, Placement, Ssh
 
 pytestmark = pytest.mark.mpi
 
-WORDS = {
-    "embedded": "Open MPI v5",
-    "openmpi4": "Open MPI v4",
-    "mpich": "MPICH Version",
-    "intel": "Intel(R) MPI",
-}
+WORDS = {"embedded": "Open MPI v5", "openmpi4": "Open MPI v4", "mpich": "MPICH Ver", "intel": "Intel(R) MPI"}
 
 
-def started(workplace, mpi, python):
-    """Start a job whose ranks have initialized MPI and sleep; return its launcher."""
-    words = ("run", "-n", "2", "--oversubscribe", "--mpi", mpi, python, "-c", programs.IN_MPI)
-    launcher = workplace.ringleader(*words)
-    workplace.wait_for("ringleader-test-rank", 2)
-    for _ in range(2):
+def started(workplace, mpi, python, lab=None):
+    """Start ranks that have initialized MPI and sleep, two a host; return their launcher."""
+    where, ranks = ("-n", "2", "--oversubscribe"), 2
+    if lab is not None:
+        hosts = ",".join(f"{host.name}:2" for host in lab.hosts[:2])
+        where, ranks = ("-H", hosts, "--ssh-config", str(lab.ssh_config)), 4
+    launcher = workplace.ringleader("run", "--mpi", mpi, *where, python, "-c", programs.IN_MPI)
+    for _ in range(ranks):
         assert b"up" in launcher.stdout.readline(), launcher.communicate()
     return launcher
 
@@ -65,35 +62,21 @@ DAEMONS = ("prted", "orted", "hydra_pmi_proxy")
 
 @pytest.fixture(scope="module")
 def lab():
-    """Three hosts with two slots each."""
-    with a_lab("m", hosts=3, port=36) as made:
+    with a_lab("m", hosts=2, port=36) as made:
         yield made
 
 
-def on(lab, *slots):
-    """Return the options of a job on the lab's first hosts."""
-    hosts = tuple(Host(name=host.name, slots=count) for host, count in zip(lab.hosts, slots, strict=False))
+def on(lab):
+    """Return the options of a job on the lab's hosts."""
+    hosts = tuple(Host(name=host.name, slots=2) for host in lab.hosts)
     return {"hosts": hosts, "np": None, "ssh": Ssh(config=str(lab.ssh_config))}
-
-
-def started_on(workplace, lab, python, mpi="embedded", hosts=2, program=programs.IN_MPI):
-    """Start two ranks a host that have initialized MPI and sleep; return the launcher."""
-    words = ",".join(f"{host.name}:2" for host in lab.hosts[:hosts])
-    where = ("-H", words, "--ssh-config", str(lab.ssh_config))
-    launcher = workplace.ringleader("run", "--mpi", mpi, *where, python, "-c", program)
-    up = 0
-    while up < 2 * hosts:
-        line = launcher.stdout.readline()
-        assert line, launcher.communicate()
-        up += b"up" in line
-    return launcher
 
 
 @pytest.mark.lab
 def test_allreduce_over_hosts(workplace, lab, mpi, python):
     # Debian's MPICH 4.0 may hang in MPI_Finalize over TCP, under its own mpiexec too: it is left out.
     env = (("MPI4PY_RC_FINALIZE", "0"),) if "mpich" in mpi else ()
-    outcome, heard = workplace.launch(python, "-c", programs.ALLREDUCE, mpi=mpi, env=env, **on(lab, 2, 2))
+    outcome, heard = workplace.launch(python, "-c", programs.ALLREDUCE, mpi=mpi, env=env, **on(lab))
     assert outcome.exit_code == 0, (outcome.reason, heard.all("stderr"))
     assert [heard.text(rank).rstrip().endswith(f"{rank} 4 10") for rank in range(4)] == [True] * 4
     assert heard.all("stderr") == ""
@@ -102,7 +85,7 @@ def test_allreduce_over_hosts(workplace, lab, mpi, python):
 @pytest.mark.lab
 @pytest.mark.parametrize("placement", [Placement.NODE, pytest.param(Placement.SLOT, marks=pytest.mark.long)])
 def test_placement_is_the_plans(workplace, lab, mpi, placement):
-    outcome, heard = workplace.launch("hostname", mpi=mpi, placement=placement, **on(lab, 2, 2))
+    outcome, heard = workplace.launch("hostname", mpi=mpi, placement=placement, **on(lab))
     assert outcome.exit_code == 0, outcome.reason
     names = [heard.text(rank).strip() for rank in range(4)]
     first, second = (host.name for host in lab.hosts[:2])
@@ -112,7 +95,7 @@ def test_placement_is_the_plans(workplace, lab, mpi, placement):
 
 @pytest.mark.lab
 def test_sigkill_of_ringleader_ends_ranks_on_every_host(workplace, lab, some_mpi, python):
-    launcher = started_on(workplace, lab, python, some_mpi)
+    launcher = started(workplace, some_mpi, python, lab)
     assert len(workplace.wait_for("ringleader-test-rank", 4)) == 4
     launcher.kill()
     assert not workplace.gone_within(5.0)
@@ -121,7 +104,7 @@ def test_sigkill_of_ringleader_ends_ranks_on_every_host(workplace, lab, some_mpi
 
 @pytest.mark.lab
 def test_sigkill_of_a_hosts_daemon_ends_the_job(workplace, lab, mpi, python):
-    launcher = started_on(workplace, lab, python, mpi)
+    launcher = started(workplace, mpi, python, lab)
     guards = {parent_of(parent_of(parent_of(pid))) for pid in workplace.wait_for("ringleader-test-rank", 4)}
     daemons = sorted(pid for pid in guards if Path(f"/proc/{pid}/comm").read_text().strip() in DAEMONS)
     assert len(daemons) == 2, guards
