@@ -25,8 +25,9 @@ def started(workplace, mpi, python, lab=None):
         hosts = ",".join(f"{host.name}:2" for host in lab.hosts[:2])
         where, ranks = ("-H", hosts, "--ssh-config", str(lab.ssh_config)), 4
     launcher = workplace.ringleader("run", "--mpi", mpi, *where, python, "-c", programs.IN_MPI)
-    for _ in range(ranks):
-        assert b"up" in launcher.stdout.readline(), launcher.communicate()
+    while ranks:
+        assert (line := launcher.stdout.readline()), launcher.communicate()
+        ranks -= b"up" in line
     return launcher
 
 
