@@ -26,7 +26,8 @@ def started(workplace, mpi, python, lab=None):
         where, ranks = ("-H", hosts, "--ssh-config", str(lab.ssh_config)), 4
     launcher = workplace.ringleader("run", "--mpi", mpi, *where, python, "-c", programs.IN_MPI)
     while ranks:
-        assert (line := launcher.stdout.readline()), launcher.communicate()
+        line = launcher.stdout.readline()
+        assert line, launcher.communicate()
         ranks -= b"up" in line
     return launcher
 
