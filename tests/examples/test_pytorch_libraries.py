@@ -42,7 +42,7 @@ def test_a_script_for_torchrun_runs_unmodified(run: Callable) -> None:
     one, other = reported(ended.lines, ": (.*)", "parameters of rank")
     assert one == other
     [line] = ended.errors.splitlines()  # what carried it is said, for it is not the engine's
-    assert line.startswith("ringleader: localhost, between its ranks: TCP on lo 100% of ")
+    assert line.startswith("ringleader: localhost, between its ranks: TCP on lo carried 100% of ")
     text = (EXAMPLES / "ddp_torchrun.py").read_text().lower()
     assert "ringleader" not in text and "hvd" not in text
 

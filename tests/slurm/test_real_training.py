@@ -1,4 +1,4 @@
-"""Real Slurm: trainings that are queued again near their limit or when a node fails, sizes, doctor, bench."""
+"""Real Slurm: trainings that are requeued near their limit or when a node fails, sizes, doctor, bench."""
 
 from __future__ import annotations
 
