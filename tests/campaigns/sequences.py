@@ -25,7 +25,6 @@ from tests.sequences.judge import Trials
 
 
 def main() -> int:
-    """Carry out what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 2000), metavar=("FIRST", "END"))
     parser.add_argument("--seed", type=int)
