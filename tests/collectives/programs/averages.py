@@ -4,12 +4,10 @@ import sys
 
 import numpy
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.torch.basics import session
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 assert session().engine.transport.name == sys.argv[1], session().engine.transport.name
 KINDS = {
     torch.float32: numpy.float32,

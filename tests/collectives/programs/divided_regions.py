@@ -1,15 +1,13 @@
 """Registered memory of which each rank owns a part: in one piece and in many, reduced and published."""
 
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.engine.operations import Signature, Work, signature_digest
 from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 from ringleader.torch.optimizer.sharded_gradients import part_of
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 engine = session().engine
 assert engine.transport.name == "hosts", engine.transport.name
 

@@ -15,7 +15,6 @@ batch = torch.randn(16, 1024)
 
 
 def faults() -> int:
-    """Return how many pages this process was given so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 

@@ -14,7 +14,6 @@ LAST = size - 1
 
 
 def mapped():
-    """Count what this process has mapped of shared memory."""
     with open("/proc/self/maps") as file:
         return sum("osc" in line or "mpi_shm" in line for line in file)
 
