@@ -25,7 +25,7 @@ NEW = {"RINGLEADER_TRANSPORT": "distributed", "FAKE_TORCH": "2.13"}
         (f"on_fake_nccl.py {program}", "", "3", OLD)
         for program in ("distributed.py operations", "training.py")
     ),
-    ("on_fake_nccl.py lives.py 12", "3", "", NEW),
+    ("on_fake_nccl.py lives.py 12 uncounted", "3", "", NEW),
     ("on_fake_nccl.py sets.py", "3", "", OLD | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}),
 )
 def test_programs(jobs: Any, program: str, layout: Any, environ: dict[str, str]) -> None:

@@ -63,10 +63,7 @@ def _shapes(draw: Any, kind: str, members: int) -> Drawn:
 
 
 def _mistakes(drawn: Drawn) -> list[Drawn]:
-    """Fields that one rank may have different; with one of them the operation must fail everywhere.
-
-    What few operations can have comes several times, so that it is drawn as often.
-    """
+    """Fields that one rank may have different, what few operations can have several times."""
     kind, size = drawn["kind"], len(drawn["members"])
     mistakes: list[Drawn] = [
         {"dtype": "float64" if drawn["dtype"] != "float64" else "float32"},
@@ -145,32 +142,21 @@ def different(draw: Any, number: int) -> Drawn:
 
 
 def phases(number: int) -> st.SearchStrategy[Drawn]:
+    def phase(kind: str, **fields: Any) -> st.SearchStrategy[Drawn]:
+        return st.fixed_dictionaries({"kind": st.just(kind), "name": st.just(f"{kind}{number}"), **fields})
+
     rare = st.one_of(
-        st.fixed_dictionaries(
-            {
-                "kind": st.just("joining"),
-                "name": st.just(f"joining{number}"),
-                "counts": st.lists(st.integers(0, 3), min_size=SIZE, max_size=SIZE),
-                "op": st.sampled_from(["Sum", "Average"]),
-                "dtype": st.sampled_from(["int32", "float32", "float16"]),
-                "gather": st.booleans(),
-            }
+        phase(
+            "joining",
+            counts=st.lists(st.integers(0, 3), min_size=SIZE, max_size=SIZE),
+            op=st.sampled_from(["Sum", "Average"]),
+            dtype=st.sampled_from(["int32", "float32", "float16"]),
+            gather=st.booleans(),
         ),
-        st.fixed_dictionaries(
-            {
-                "kind": st.just("twice"),
-                "name": st.just(f"twice{number}"),
-                "rank": st.integers(0, SIZE - 1),
-            }
-        ),
-        st.fixed_dictionaries(
-            {
-                "kind": st.just("refused"),
-                "what": st.sampled_from(["type", "root", "splits", "scatter"]),
-            }
-        ),
-        st.fixed_dictionaries({"kind": st.just("barrier"), "members": st.sampled_from(SETS), "late": delays}),
-        st.fixed_dictionaries({"kind": st.just("sets"), "members": st.sampled_from(SETS[1:])}),
+        phase("twice", rank=st.integers(0, SIZE - 1)),
+        phase("refused", what=st.sampled_from(["type", "root", "splits", "scatter"])),
+        phase("barrier", members=st.sampled_from(SETS), late=delays),
+        phase("sets", members=st.sampled_from(SETS[1:])),
         different(number),
     )
     return st.integers(0, 3).flatmap(lambda which: rare if which == 3 else operation_phases(number))

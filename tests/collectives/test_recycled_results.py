@@ -252,9 +252,14 @@ def test_an_array_whose_base_the_script_changed_is_dropped(change: str) -> None:
 # any order of anything
 
 
-def aliases_of_tensors() -> dict[str, Callable[[torch.Tensor], Any]]:
-    """How a script may hold on to a tensor's memory: what still shows its values when the tensor is gone."""
-    return {
+def _cycle(one: Any) -> list[Any]:
+    ring: list[Any] = [one]
+    ring.append(ring)
+    return ring
+
+
+ALIASES: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "tensor": {
         "itself": lambda one: one,
         "view": lambda one: one.view(-1)[1:],
         "bytes": lambda one: one.view(torch.uint8),
@@ -271,15 +276,21 @@ def aliases_of_tensors() -> dict[str, Callable[[torch.Tensor], Any]]:
         "saved": lambda one: (torch.ones(one.numel(), requires_grad=True) * one).grad_fn,
         "set": lambda one: torch.empty(0).set_(one),
         "closure": lambda one: lambda: one,
-        "cycle": lambda one: _cycle(one),
+        "cycle": _cycle,
         "frozen": lambda one: copy.copy(one),
-    }
-
-
-def _cycle(one: Any) -> list[Any]:
-    ring: list[Any] = [one]
-    ring.append(ring)
-    return ring
+    },
+    "array": {
+        "itself": lambda one: one,
+        "part": lambda one: one[5:],
+        "reshaped": lambda one: one.reshape(2, -1).ravel(),
+        "memoryview": lambda one: memoryview(one),
+        "torch": torch.from_numpy,
+        "dlpack": torch.from_dlpack,
+        "buffer": lambda one: np.frombuffer(one, "float32"),
+        "cycle": _cycle,
+    },
+}
+"""How a script may hold on to memory: what still shows the values when the result itself is gone."""
 
 
 def shown(kind: str, held: Any) -> float:
@@ -294,31 +305,13 @@ def shown(kind: str, held: Any) -> float:
     return float(last.get(kind, lambda: held)()[-1])
 
 
-def aliases_of_arrays() -> dict[str, Callable[[Any], Any]]:
-    return {
-        "itself": lambda one: one,
-        "part": lambda one: one[5:],
-        "reshaped": lambda one: one.reshape(2, -1).ravel(),
-        "memoryview": lambda one: memoryview(one),
-        "torch": torch.from_numpy,
-        "dlpack": torch.from_dlpack,
-        "buffer": lambda one: np.frombuffer(one, "float32"),
-        "cycle": lambda one: _cycle(one),
-    }
-
-
 def change(draw: random.Random, result: torch.Tensor) -> None:
-    draw.choice(
-        [
-            lambda one: one.resize_(3),
-            lambda one: one.resize_(one.numel() * 2),
-            lambda one: one.untyped_storage().resize_(0),
-            lambda one: one.share_memory_(),
-            lambda one: one.set_(),
-            lambda one: one.is_shared(),
-            copy.deepcopy,
-        ]
-    )(result)
+    changes: list[Callable[[], Any]] = [
+        *(lambda: result.resize_(3), lambda: result.resize_(result.numel() * 2)),
+        *(lambda: result.untyped_storage().resize_(0), result.share_memory_, result.set_),
+        *(result.is_shared, lambda: copy.deepcopy(result)),
+    ]
+    draw.choice(changes)()
 
 
 def drop(draw: random.Random, held: list[Any]) -> None:
@@ -333,15 +326,14 @@ def drop(draw: random.Random, held: list[Any]) -> None:
 def run_sequence(seed: int, steps: int) -> None:
     """Make, keep, alias, drop, resize and share results in a random order; what is held never changes."""
     draw = random.Random(seed)
-    kinds = {"tensor": aliases_of_tensors(), "array": aliases_of_arrays()}
     held: list[tuple[str, Any, float]] = []
     for step in range(steps):
-        value, sort = float(step + 1), draw.choice(list(kinds))
+        value, sort = float(step + 1), draw.choice(list(ALIASES))
         result = (new_tensor if sort == "tensor" else new_array)(draw.choice(SIZES), value)
         act = draw.random()
         if act < 0.45:
-            for kind in draw.sample(list(kinds[sort]), draw.randint(1, 3)):
-                held.append((kind, kinds[sort][kind](result), value))
+            for kind in draw.sample(list(ALIASES[sort]), draw.randint(1, 3)):
+                held.append((kind, ALIASES[sort][kind](result), value))
         elif act < 0.55 and sort == "tensor":
             change(draw, result)
         del result

@@ -65,4 +65,3 @@ else:
 agreed = hvd.allgather_object(tuner.cap_bytes)
 assert len(set(agreed)) == 1, agreed
 print("rank done", flush=True)
-hvd.shutdown()

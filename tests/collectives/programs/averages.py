@@ -61,4 +61,3 @@ sparse = torch.sparse_coo_tensor(
 )
 check(hvd.sparse_allreduce_async(sparse, "sparse", hvd.Average)().to_dense(), torch.float32, "sparse")
 print("rank done", flush=True)
-hvd.shutdown()

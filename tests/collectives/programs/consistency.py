@@ -112,4 +112,3 @@ elif check.due == consistency.NEVER:
 else:
     assert check.due == check.count + 1, (check.due, check.count)
 print("rank done", flush=True)
-hvd.shutdown()

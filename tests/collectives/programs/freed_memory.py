@@ -28,5 +28,4 @@ for _ in range(12):
     optimizer.step()
 # One gradient has 1,024 pages.
 assert statistics.median(taken[4:]) < 200, taken
-hvd.shutdown()
 print("rank done", flush=True)

@@ -120,4 +120,3 @@ hvd.broadcast_optimizer_state(plain, root_rank=0)
 held.check(plain)
 assert alike(rates(plain)) == [0.1]
 print("rank done", flush=True)
-hvd.shutdown()

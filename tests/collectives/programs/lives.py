@@ -1,4 +1,7 @@
-"""Many lives of the engine in one process leave nothing behind, and arrays outlive them."""
+"""Many lives of the engine in one process leave nothing behind, and arrays outlive them.
+
+argv: how many, and a word if what is left is not counted, as of the fake NCCL.
+"""
 
 import os
 import sys
@@ -57,6 +60,7 @@ for life in range(LIVES):
     if life == LIVES // 2:
         settled = ours()
 now = ours()
-assert all(after <= before + 2 for before, after in zip(settled, now, strict=True)), (settled, now)
+grown = [after - before for before, after in zip(settled, now, strict=True)]
+assert max(grown) <= 2 or len(sys.argv) > 2, (settled, now)
 assert all(bool((one == life).all()) for life, one in enumerate(kept))
 print("rank done", flush=True)

@@ -132,4 +132,3 @@ assert bool(location(tensor)) == SHARED and torch.equal(view, mean(VALUES)[100:2
 hvd.allreduce_(tensor, op=hvd.Sum)
 assert torch.equal(tensor, (mean(VALUES) + 1) * SIZE)
 print("rank done", flush=True)
-sys.exit(0)

@@ -1,7 +1,5 @@
 """Registered memory is given back when all ranks have released it, whenever each of them does."""
 
-import sys
-
 import torch
 
 import ringleader.torch as hvd
@@ -74,4 +72,3 @@ add("and told")
 assert kept() == before, (kept(), before)
 assert mapped() <= maps + size, (mapped(), maps)
 print("rank done", flush=True)
-sys.exit(0)

@@ -261,5 +261,4 @@ if SIZE > 1:
     if RANK:
         refused((HorovodInternalError, ValueError, RuntimeError), lambda: step(model, optimizer, 1), "join")
     hvd.join()
-hvd.shutdown()
 print("rank done", flush=True)
