@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.sequences.generator import draw, shrinks
-from tests.sequences.judge import Fault, Trials, reference, verdict, without
+from tests.sequences.judge import Failure, Trials, reference, verdict
 
 pytestmark = pytest.mark.torch
 
@@ -88,14 +88,6 @@ def test_a_failure_is_made_small() -> None:
     trials = Trials(answer)
     why = trials.failure(SEQUENCE)
     assert why is not None
-    cause = trials.cause(SEQUENCE, why)
-    assert not isinstance(cause, str)
-    found = trials.smallest(cause).sequence
+    found = trials.smallest(Failure(sequence=SEQUENCE, why=why)).sequence
     assert [step["before"] for step in found["steps"]] == [[["mul"]]]
     assert (found["wrap"], found["optimizer"], found["net"]["embedding"]) == ({}, "sgd", "none")
-
-
-def test_operations_that_a_known_fault_needs_are_left_out() -> None:
-    rest = without(SEQUENCE, Fault(name="keep", needs=lambda _sequence, one: one[0] == "keep"))
-    assert [step["after"] for step in rest["steps"]] == [[], [], []]
-    assert rest | {"steps": []} == SEQUENCE | {"steps": []}
