@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import ringleader
-from ringleader.errors import RankError, RequestError
+from ringleader.errors import RankError, RefusedError, RequestError
 
 pytestmark = pytest.mark.mpi
 
@@ -72,3 +72,16 @@ def test_from_another_thread():
     thread.start()
     thread.join(60)
     assert found == [[5]]
+
+
+def test_hosts_are_checked_first(tmp_path):
+    log = tmp_path / "kernel.log"
+    log.write_text("NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus.\n")
+    with pytest.raises(RefusedError, match=r"kernel\.xid: Xid 79"):
+        ringleader.run(os.getpid, np=1, check="quick", kernel_log=str(log))
+    log.write_text("")
+    assert len(ringleader.run(os.getpid, np=1, check="quick", kernel_log=str(log))) == 1
+    with pytest.raises(RequestError, match="--check"):
+        ringleader.run(os.getpid, np=1, check="slow")
+    with pytest.raises(RequestError, match="--spare-hosts"):
+        ringleader.run(os.getpid, hosts="h1,h2", check="quick", spare_hosts=2)

@@ -159,7 +159,7 @@ def left_out(judged: Judgement, hosts: Sequence[Host], *, has_grown: bool = Fals
             own = [] if set(one.hosts) & found.keys() else own[-1:]
         for name in own:
             found.setdefault(name, []).append(one)
-    return {name: _fault(name, results) for name, results in found.items()}
+    return {name: fault_of(name, results) for name, results in found.items()}
 
 
 def _counts(one: CheckResult, hosts: int) -> bool:
@@ -182,7 +182,8 @@ def shared(judged: Judgement) -> list[str]:
     ]
 
 
-def _fault(name: str, results: Sequence[CheckResult]) -> Fault:
+def fault_of(name: str, results: Sequence[CheckResult]) -> Fault:
+    """Return what is said of a host with these failures."""
     said = [f"{one.id if one.subject in one.seen else one.name}: {one.seen}" for one in results[:MOST_SAID]]
     more = [f"and {len(results) - MOST_SAID} more (ringleader doctor)"] if len(results) > MOST_SAID else []
     return Fault(where=f"host {name}", what="; ".join([*said, *more]), hint=results[0].remedy)

@@ -307,7 +307,7 @@ class Job:
         "is elastic or has spare hosts; otherwise the job is refused (exit code 3).",
         choices=CHECKS,
         metavar="quick|active",
-        of="scale",
+        of="scale cluster",
     )
     spare_hosts: int = option(
         "Run on all hosts but N: on the first that can take part. The others replace hosts that cannot, or "
