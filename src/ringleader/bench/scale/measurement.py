@@ -278,7 +278,8 @@ def _sample(one: SizeRun, run: Run, outcome: Outcome, meter: Meter) -> Sample:
     if outcome.exit_code != 0:
         what = outcome.reason or f"{outcome.whose} ended with exit code {outcome.exit_code}"
         lines = "".join(f"\n    {line}" for line in meter.tail)
-        raise RankError(f"{what}{lines}", where=str(one), exit_code=outcome.exit_code)
+        end = {"exit_code": outcome.exit_code, "whose": outcome.whose}
+        raise RankError(f"{what}{lines}", where=str(one), **end)
     sample = meter.sample() or meter.whole_run(strong=run.strong)
     if sample is None:
         raise RequestError(meter.why_none())

@@ -203,6 +203,7 @@ def measured_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
             progress=line.show,
             ranks_per_host=ranks_at_once(read),
             port=options.active_port or "",
+            program_seconds=options.timeout,
         )
     finally:
         line.clear()
