@@ -18,7 +18,7 @@ def test_a_script_for_torchrun_runs_unmodified(run: Callable) -> None:
     hashes = [ended.line(f"[{rank}] parameters of rank {rank} of 2: ") for rank in (0, 1)]
     assert hashes[0] == hashes[1]
     [line] = ended.errors.splitlines()  # what carried it is said, for it is not the engine's
-    assert line.startswith("ringleader: localhost, between its ranks: TCP on lo 100% of ")
+    assert line.startswith("ringleader: localhost, between its ranks: TCP on lo carried 100% of ")
 
 
 def test_the_script_knows_nothing_of_us() -> None:

@@ -70,7 +70,7 @@ def test_the_engines_bytes_are_those_of_the_link(
     assert done.returncode == 0, done.stderr
     names = [host.name for host in lab.hosts[:2]]
     for name in names:
-        assert f"ringleader: {name} to other hosts: TCP on eth0 100%" in done.stderr
+        assert f"ringleader: {name} to other hosts: TCP on eth0 carried 100%" in done.stderr
     bytes_each_way = times * 8 * MIB
     for host in document["proof"]["hosts"]:
         assert host["between"]["exchanged"] == 2 * bytes_each_way
@@ -92,7 +92,7 @@ def test_plain_ddp_is_judged_by_its_connections(lab: Any, ringleader: Any, tmp_p
     assert done.returncode == 0, done.stderr
     proof = json.loads(written.read_text())["proof"]
     for name, host in zip(names, proof["hosts"], strict=True):
-        assert f"ringleader: {name} to other hosts: TCP on eth0 100% of " in done.stderr
+        assert f"ringleader: {name} to other hosts: TCP on eth0 carried 100% of " in done.stderr
         assert "the job's TCP connections moved" in done.stderr
         between = host["between"]
         assert between["by_connections"] and between["shares"] == {"tcp": 1.0}

@@ -85,7 +85,7 @@ def test_plain_ddp_on_one_host_is_judged_by_its_connections(tmp_path: Path) -> N
     out = tmp_path / "out.json"
     done = run("-n", "2", "--json-file", str(out), script=DDP)
     assert done.returncode == 0, done.stderr
-    assert "ringleader: localhost, between its ranks: TCP on lo 100% of " in done.stderr
+    assert "ringleader: localhost, between its ranks: TCP on lo carried 100% of " in done.stderr
     document: Any = json.loads(out.read_text())
     (host,) = document["proof"]["hosts"]
     assert host["within"]["by_connections"] and host["within"]["shares"] == {"tcp": 1.0}

@@ -186,7 +186,7 @@ def test_the_wires_of_the_largest_size_are_told(run: Run) -> None:
         *(replace(run.points[at], transport=one) for at, one in ((2, small), (3, large))),
     )
     told = transport_lines(replace(run, points=points))
-    assert told == ["4×2: h1 to other hosts: TCP 100% of 1 GiB", "! 4×2: h1: odder", "! 2×2: h1: odd"]
+    assert told == ["4×2: h1 to other hosts: TCP carried 100% of 1 GiB", "! 4×2: h1: odder", "! 2×2: h1: odd"]
     assert all(line in runs_text([replace(run, points=points)]) for line in told)
 
 

@@ -44,7 +44,7 @@ ACCOUNTING_PROGRAMS = {
 """Those besides for a cluster with accounting."""
 PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 CREDENTIAL_SECONDS = 5
-"""Slurm keeps a job that is queued again waiting until its old credentials are void; usually 120 s."""
+"""Slurm keeps a job that is requeued waiting until its old credentials are void; usually 120 s."""
 KILL_SECONDS = 10
 
 _CONFIGURATION = """

@@ -156,7 +156,7 @@ def run(number: str) -> None:
 
 
 def _once(job: dict[str, Any]) -> bool:
-    """Run the script of a job; return whether it is queued again."""
+    """Run the script of a job; return whether it is requeued."""
     names = listed(job["on"])
     environ = os.environ | {"SLURM_JOB_ID": job["id"], "SLURM_JOB_NODELIST": names}
     environ |= {"SLURM_TASKS_PER_NODE": f"1(x{len(job['on'])})", "SLURM_RESTART_COUNT": str(job["restarts"])}

@@ -146,9 +146,9 @@ def test_a_job_waits_for_nodes_and_for_one_that_is_drained(place: Place) -> None
     asyncio.run(slurm(place).cancel(first))
     job = until(place, second, lambda job: "DOWN, DRAINED" in job.reason or "ReqNodeNotAvail" in job.reason)
     drained = asyncio.run(slurm(place).drained())
-    assert drained == ["n2 takes no jobs: bad cable"]
-    assert "a node that it needs is down, drained or reserved" in progress(job, drained).text
-    assert progress(job, drained).text.endswith("n2 takes no jobs: bad cable")
+    assert drained == ["n2 (bad cable)"]
+    assert "a required node is down, drained or reserved" in progress(job, drained).text
+    assert progress(job, drained).text.endswith("; unavailable: n2 (bad cable)")
     asyncio.run(slurm(place).cancel(second))
     until(place, second, ended)
 
@@ -215,6 +215,6 @@ def test_a_job_near_its_limit_is_asked_to_end_and_queued_again(place: Place, cod
     assert said[:4] == [
         f"begins {'0' if place.real is None else ''}",
         "saved",
-        f"ringleader: the time limit is near: job {number} is queued again",
+        f"ringleader: the time limit is near: job {number} is requeued",
         "begins 1",
     ]

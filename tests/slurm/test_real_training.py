@@ -1,4 +1,4 @@
-"""A training in a real Slurm that is queued again: near its time limit, and when its node fails."""
+"""A training in a real Slurm that is requeued: near its time limit, and when its node fails."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_training_continues_after_its_time_limit_and_after_a_lost_node(
     assert runs[2][0] > 1  # a lost node leaves the last commit that was written to a file
     assert runs[2][-1] == STEPS
     told = err.decode()
-    assert f"ringleader: the time limit is near: job {number} is queued again" in out.decode()
+    assert f"ringleader: the time limit is near: job {number} is requeued" in out.decode()
     assert f"{number}: running (restart 2) on " in told
 
 

@@ -149,7 +149,7 @@ def test_an_elastic_training_on_three_nodes_continues_after_its_time_limit(
     training.finish()
     assert int(lab_slurm.job(training.number)["Restarts"]) >= 1
     text = training.log.read_text()
-    assert f"ringleader: the time limit is near: job {training.number} is queued again" in text
+    assert f"ringleader: the time limit is near: job {training.number} is requeued" in text
     assert list(training.losses()) == list(range(1, 501))
     runs = [[step for step, _, restart in training.steps() if restart == run] for run in ("0", "1")]
     assert runs[1][0] in (runs[0][-1], runs[0][-1] + 1)  # from the commit that was written at the end

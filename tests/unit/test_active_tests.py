@@ -6,19 +6,18 @@ from itertools import chain
 
 import pytest
 from tests.job_outcomes import outcome_of
+from tests.unit.fabric import machines
 
 from ringleader.bench.fabric_programs import LISTEN_SECONDS
-from ringleader.bench.measurement_job import last_words
 from ringleader.bench.pair_plan import PairPlan
 from ringleader.bench.program_commands import PERFTEST_RUNS
 from ringleader.bench.rank_speed import SpeedPlan
 from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import PROGRAM_SIZE, measure_hosts
 from ringleader.doctor.active_verdicts import judge
-from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
+from ringleader.errors import Fault, LaunchError, ProbeError, RequestError
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.facts import Clock, DeviceFile, Gpu, Process, RdmaDevice, RdmaPort, Software
-from ringleader.fabric.facts import HostFacts as Facts
+from ringleader.fabric.facts import Gpu
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Host, Job
 
@@ -37,30 +36,15 @@ LATENCY = """\
 
 def facts(*, ports=(400e9,), programs=("ib_write_bw",), gpus=0):
     """Return a host with an InfiniBand port of each rate."""
-    devices = tuple(
-        RdmaDevice(
-            name=f"mlx5_{number}",
-            node_type=1,
-            pci_address=f"0000:{number + 16:x}:00.0",
-            ports=(
-                RdmaPort(
-                    number=1, state="ACTIVE", physical_state="LinkUp", rate=rate, link_layer="InfiniBand"
-                ),
-            ),
-        )
-        for number, rate in enumerate(ports)
+    cards = tuple(
+        machines.rdma(f"mlx5_{at}", machines.port(gbits=rate / 1e9), pci=f"0000:{at + 16:x}:00.0")
+        for at, rate in enumerate(ports)
     )
-    return Facts(
-        hostname="h",
-        clock=Clock(read_at=0.0),
-        process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
-        software=Software(
-            python="", executable="", ringleader="", programs={name: f"/bin/{name}" for name in programs}
-        ),
-        rdma_devices=devices,
-        rdma_files=(DeviceFile(path="/dev/infiniband/uverbs0"),),
-        gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus)),
+    found = machines.host(
+        devices=cards, gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus))
     )
+    software = dataclasses.replace(found.software, programs={name: f"/bin/{name}" for name in programs})
+    return dataclasses.replace(found, software=software)
 
 
 class Cluster:
@@ -156,18 +140,14 @@ def test_suspects_are_measured_again_with_good_hosts_and_named_if_they_stay_slow
     assert len(cluster.plans) == 2 and results.passes == 2
     assert {2} == set.intersection(*(set(pair) for pair in chain(*cluster.plans[1].rounds)))
     assert [one.subject for one in failed(results)] == ["into h3"]
-
-
-def test_what_is_fast_the_second_time_is_not_blamed():
     results, _ = measured(Cluster(slow_into=2, mend_in_pass=2))
-    assert results.passes == 2 and not failed(results)
-
-
-def test_ranks_of_full_hosts_compute_at_once():
-    cluster = Cluster()
-    results, _ = measured(cluster, ranks_per_host=3)
-    assert [job.np for job in cluster.jobs] == [4, 12]
+    assert results.passes == 2 and not failed(results), "what is fast the second time is not blamed"
+    results, _ = measured(Cluster(), ranks_per_host=3)
     assert [one.host for one in results.ranks] == [host for host in HOSTS for _ in range(3)]
+    cluster = Cluster(slow_into=1, code=14)
+    results, _ = measured(cluster)
+    assert len(cluster.plans) == 1 and results.failure == "measuring pairs: rank 2 ended"
+    assert len(results.best_rates()) == 12
 
 
 def test_every_port_is_measured_with_the_same_port_of_a_neighbor_and_a_slow_one_is_named():
@@ -294,13 +274,6 @@ def test_a_silent_host_is_named_and_the_rest_is_kept():
     assert len(results.best_rates()) == 6
 
 
-def test_a_job_that_ends_badly_ends_the_measurement_with_its_reason():
-    cluster = Cluster(slow_into=1, code=14)
-    results, _ = measured(cluster)
-    assert len(cluster.plans) == 1 and results.failure == "measuring pairs: rank 2 ended"
-    assert len(results.best_rates()) == 12
-
-
 def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
     cluster = Cluster()
 
@@ -317,39 +290,10 @@ def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
             raise LaunchError(Fault(where="h2", what="is gone"))
         return aborted(job, environ=environ, listener=listener)
 
-    results, _ = measured(gone, hosts=HOSTS[:2])
-    assert results.failure == "measuring pairs: h2 cannot be reached" and not results.ranks
-
-
-def test_what_cannot_start_is_the_callers_and_what_fails_later_is_told():
     def refuse(job, *, environ, listener):
         raise ProbeError(Fault(where="h2", what="no answer"))
 
     with pytest.raises(ProbeError):
         measured(refuse)
-
-    cluster = Cluster(slow_into=1)
-
-    def once(job, *, environ, listener):
-        if cluster.jobs:
-            raise LaunchError(Fault(where="h2", what="is gone"))
-        return cluster(job, environ=environ, listener=listener)
-
-    results, _ = measured(once)
-    assert results.failure == "measuring suspects again: is gone" and len(results.best_rates()) == 12
-
-
-def test_a_signal_ends_the_measurement():
-    cluster = Cluster()
-
-    def stopped(job, *, environ, listener):
-        outcome = cluster(job, environ=environ, listener=listener)
-        return dataclasses.replace(outcome, exit_code=130, whose="ringleader", reason="stopped by SIGINT")
-
-    with pytest.raises(StoppedError) as raised:
-        measured(stopped)
-    assert raised.value.exit_code == 130
-
-
-def test_the_last_words_of_a_rank_are_those_that_say_something():
-    assert last_words(["----", " peer: h2 Unable to connect ", "", "* * *"]) == ["peer: h2 Unable to connect"]
+    results, _ = measured(gone, hosts=HOSTS[:2])
+    assert results.failure == "measuring pairs: h2 cannot be reached" and not results.ranks

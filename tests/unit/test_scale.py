@@ -299,6 +299,29 @@ def test_a_failed_run_stops_with_its_code_and_keeps_the_rest() -> None:
     assert len(kept[-1].points[1].uncoupled) == 1
 
 
+@pytest.mark.parametrize(
+    ("printed", "at", "has_cure"),
+    [
+        (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", 1, True),
+        (b"ZeroDivisionError: division by zero\n", 1, False),
+        (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n", 4, False),
+    ],
+    ids=["one rank has no room for the model", "another failure", "not even several ranks have"],
+)
+def test_a_model_that_one_rank_cannot_hold_needs_another_baseline(
+    printed: bytes, at: int, has_cure: bool
+) -> None:
+    launcher = Scripted()
+
+    def fail(job: Job, listener: Meter) -> int:
+        listener.output(0, "stderr", printed)
+        return 1
+
+    launcher.at[at] = fail
+    *_, error = measure(launcher)
+    assert ("--baseline 1x2 --no-uncoupled" in str(error)) is has_cure
+
+
 @pytest.mark.parametrize("error", [LaunchError("no host answers"), KeyboardInterrupt()])
 def test_what_was_measured_is_kept_whatever_ends_it(error: BaseException) -> None:
     launcher = Scripted()

@@ -304,7 +304,7 @@ def test_a_run_goes_on_in_the_next_allocation(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[7-8]")
     found = session("--resume", "runs/r")
     assert [host.name for host in found.asked.job.hosts] == ["n7", "n8"]
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")  # queued again, with the words of its first run
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")  # requeued, with the words of its first run
     assert session("--name", "r", "--repeats", "2", "python", "train.py").asked == found.asked
     monkeypatch.delenv("SLURM_RESTART_COUNT")
     monkeypatch.delenv("SLURM_JOB_NODELIST")

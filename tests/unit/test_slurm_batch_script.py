@@ -150,7 +150,7 @@ def test_a_job_that_cannot_be_queued_again_says_so(tmp_path: Path) -> None:
     text = "scontrol() { return 1; }\n" + script(BatchOptions(requeue=True), "bash", "-c", program)
     done = run_by_bash(text, tmp_path, PATH="/usr/bin:/bin", SLURM_JOB_ID="7")
     assert done.returncode == 143
-    assert done.stderr.endswith(b"ringleader: job 7 could not be queued again\n")
+    assert done.stderr.endswith(b"ringleader: job 7 could not be requeued\n")
 
 
 @pytest.mark.process

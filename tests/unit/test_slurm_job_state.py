@@ -90,7 +90,7 @@ def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
     [
         ("Resources", "not enough nodes are free"),
         ("Priority", "jobs with higher priority are ahead"),
-        ("BeginTime", "may not begin yet; one that was queued again waits about two minutes"),
+        ("BeginTime", "may not begin yet; a requeued job waits about two minutes"),
         ("PartitionTimeLimit", "asks for more time than the partition main allows: lower --time"),
         ("JobHeldUser", "is held: scontrol release 7"),
         ("AssocGrpCpuLimit", "a limit of your account, QOS or user is reached (AssocGrpCpuLimit)"),
@@ -100,11 +100,11 @@ def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
         ),
         (
             "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
-            "a node that it needs is down, drained or reserved: sinfo -R says why (n[1-2])",
+            "a required node is down, drained or reserved (see sinfo -R): n[1-2]",
         ),
         (
             "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-            "a node that it needs is down, drained or reserved: sinfo -R says why",
+            "a required node is down, drained or reserved (see sinfo -R)",
         ),
         ("SomethingNew", "Slurm says: SomethingNew"),
         ("None", "Slurm has not considered it yet"),
@@ -116,10 +116,10 @@ def test_reasons_in_plain_words(reason: str, words: str) -> None:
 
 def test_nodes_that_take_no_jobs_are_named_where_they_matter() -> None:
     job = one(State="PENDING", Reason="Resources")
-    assert why_waiting(job, ["n1 takes no jobs: bad cable"]).endswith("free; n1 takes no jobs: bad cable")
-    many = why_waiting(job, [f"n{number} takes no jobs: x" for number in range(6)])
-    assert many.endswith("n3 takes no jobs: x and 2 more")
-    assert "n1" not in why_waiting(one(State="PENDING", Reason="Priority"), ["n1 takes no jobs: x"])
+    assert why_waiting(job, ["n1 (bad cable)"]).endswith("free; unavailable: n1 (bad cable)")
+    many = why_waiting(job, [f"n{number} (x)" for number in range(6)])
+    assert many.endswith("n3 (x) and 2 more")
+    assert "n1" not in why_waiting(one(State="PENDING", Reason="Priority"), ["n1 (x)"])
 
 
 def test_a_new_estimate_of_the_start_is_no_news() -> None:

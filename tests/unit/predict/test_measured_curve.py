@@ -96,7 +96,7 @@ def test_runs_of_every_kind_are_read(tmp_path: Path, capsys: pytest.CaptureFixtu
     for curve in ("p", "a"):
         call(str(tmp_path / "t"), "--curve", str(tmp_path / curve), *common)
         said = capsys.readouterr().out
-        assert "33.0 ms a step on one rank, 8 MiB of gradients" in said
+        assert "33.0 ms per step on one rank, 8 MiB of gradients" in said
         seen.append(said.splitlines()[5])
     assert seen[0] != seen[1]
 

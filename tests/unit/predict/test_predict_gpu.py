@@ -22,7 +22,7 @@ def test_bert_large_on_64_h100_is_not_half_as_fast_as_it_is(capsys: pytest.Captu
     (found,) = sizes(capsys, "--model", "bert-large", "--gpu", "h100", "--batch", "32", "--ranks", "64")
     assert found["efficiency"] > 0.9
     call("--model", "bert-large", "--rate", "300", "--batch", "32", "--ranks", "64")
-    assert "network is assumed" in capsys.readouterr().out
+    assert "network is an assumption" in capsys.readouterr().out
 
 
 def test_resnet_50_on_512_h100_waits_for_nobody_unless_somebody_says_so(
@@ -32,7 +32,7 @@ def test_resnet_50_on_512_h100_waits_for_nobody_unless_somebody_says_so(
     (found,) = sizes(capsys, *words)
     assert found["waiting"] == 0
     call(*words)
-    assert "σ is not measured, so it is 0" in capsys.readouterr().out
+    assert "(σ) isn't measured; --straggler sets it" in capsys.readouterr().out
     (stated,) = sizes(capsys, *words, "--straggler", "0.02")
     assert stated["waiting"] > 0
 
@@ -40,12 +40,12 @@ def test_resnet_50_on_512_h100_waits_for_nobody_unless_somebody_says_so(
 def test_what_does_not_fit_is_said_and_what_would_fit_is_tried(capsys: pytest.CaptureFixture[str]) -> None:
     call("--model", "llama-3-70b", "--gpu", "h100", "--recompute", "--ranks", "8,512")
     shown = capsys.readouterr().out
-    assert "Does not fit at 8, 512 ranks: a rank needs" in shown and "a GPU has 79.6 GiB" in shown
+    assert "Does not fit on 8 or 512 ranks: each needs" in shown and "a GPU has 79.6 GiB" in shown
     assert "fsdp in place of ddp" in shown and "zero-1 in place of ddp" not in shown
     call("--model", "llama-3-8b", "--gpu", "h100", "--strategy", "fsdp", "--recompute", "--ranks", "512")
     shown = capsys.readouterr().out
-    assert "Does not fit" not in shown and "state shared within hosts (HSDP)" in shown
-    assert "fsdp, activations computed again, nccl" in shown
+    assert "Does not fit" not in shown and "state sharded per host (--shard-ranks 8)" in shown
+    assert "fsdp, activations recomputed, nccl" in shown
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_changes_are_such_as_somebody_can_make(capsys: pytest.CaptureFixture[str
     call("--model", "vgg-16", "--rate", "154", "--batch", "64", "--network", "10gbe-tcp", "--ranks", "64",
          "--straggler", "0.02", "--fixed", "0.01")  # fmt: skip
     shown = capsys.readouterr().out
-    for change in ("10gbe-roce", "25gbe-tcp", "2 ports of each host", "bf16 on the wire"):
+    for change in ("10gbe-roce", "25gbe-tcp", "2 ports per host", "bf16 on the wire"):
         assert change in shown
     for wish in ("half the latency", "vary half as much", "half the fixed cost"):
         assert wish not in shown
@@ -146,8 +146,9 @@ def test_efficiency_is_relative_to_the_smallest_group_that_fits(
     call("--model", "llama-3-8b", "--gpu", "h100", *words.split(), "--ranks", f"512,{reference['ranks']}")
     shown = capsys.readouterr().out
     group = f"{reference['ranks']} ranks"
-    assert f"Speed-up and efficiency are relative to {group}, the smallest group that fits." in shown
-    assert f" a step on {group}, " in shown.splitlines()[0]
+    one = f"one rank of {reference['ranks']}"
+    assert f"Speed-up and efficiency are relative to {one}, the fewest that fit." in shown
+    assert f" per step on {group}, " in shown.splitlines()[0]
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "zero-1", "fsdp"])
@@ -165,7 +166,7 @@ def test_what_no_number_of_ranks_can_hold_has_a_reference_that_is_named_as_such(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     call("--model", "llama-3-8b", "--gpu", "h100", "--ranks", "8")
-    expected = "relative to 1 rank with enough memory, because no number of ranks fits."
+    expected = "Nothing fits, so speed-up and efficiency are relative to one rank with enough memory."
     assert expected in capsys.readouterr().out
 
 
@@ -222,7 +223,7 @@ def test_a_host_that_doctor_has_read(capsys: pytest.CaptureFixture[str], tmp_pat
     file.write_text(facts_text({"n1": FACTS}))
     call("--facts", str(file), "--model", "llama-3-8b", "--strategy", "fsdp")
     shown = capsys.readouterr().out
-    assert "200 Gbit/s RDMA between hosts" in shown and "4 ranks on each" in shown and str(file) in shown
+    assert "200 Gbit/s RDMA between hosts" in shown and "4 ranks per host" in shown and str(file) in shown
     file.write_text(facts_text({"n1": replace(FACTS, gpus=())}))
     assert "has no GPU that is known: none" in refused("--facts", str(file), "--model", "llama-3-8b")
     forty = Gpu(index=0, pci_address="", name="NVIDIA A100-SXM4-40GB", memory=40960 * 2**20)

@@ -369,7 +369,7 @@ class SubmitOptions:
         *(part.parameter for part in parts(ElasticOptions)),
     ),
     everyday=(
-        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image job_name "
+        "np slots_per_worker x workdir timeout quiet dry_run json on namespace detach rm image job_name "
         "gpus cpu memory rdma mount queue"
     ),
     no_args_is_help=True,
@@ -378,7 +378,10 @@ def command(options: SubmitOptions) -> int:
     """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
     The job is an MPIJob or TrainJob read from FILE (YAML or JSON, or `-` for standard input) or, with
-    --image, made from the options and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
+    --image, made from the options and COMMAND: -n 8 --gpus 4 makes two workers (Pods) of four ranks, and a
+    launcher that starts them. The cluster needs an MPIJob operator (`ringleader operator manifests`), or
+    with --as trainjob Kubeflow Trainer v2; --on pods needs neither. This machine needs
+    ringleader[kubernetes].
 
     \b
       ringleader k8s submit job.yaml
@@ -386,7 +389,7 @@ def command(options: SubmitOptions) -> int:
       ringleader k8s submit --detach job.yaml
       ringleader k8s submit --as trainjob job.yaml
 
-    Ctrl-C asks whether to delete the job. Several jobs in one FILE need --detach.
+    Ctrl-C asks whether to delete the job; several jobs in FILE need --detach.
     """
     on, job, follow, cluster = options.on, options.job, options.follow, options.cluster
     if job.pods.image is not None:

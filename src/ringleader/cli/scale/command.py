@@ -118,8 +118,8 @@ def command(options: ScaleOptions) -> int:
 
     Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
     ringleader.progress(samples=n) on every rank after each step, or prints throughput lines in the
-    format of tf_cnn_benchmarks (`10 images/sec: 123.4 …`). {ranks} and {hosts} in COMMAND are replaced by the
-    numbers of each size.
+    format of tf_cnn_benchmarks (`10 images/sec: 123.4 …`). {ranks} and {hosts} in COMMAND are replaced by
+    those of each size.
 
     \b
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
