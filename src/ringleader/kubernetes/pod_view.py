@@ -120,7 +120,7 @@ class PodView:
     @property
     def refusal(self) -> PodFailure | None:
         """How ``ringleader/check`` refused its node; the kubelet may run the check again."""
-        for one in self.containers:
+        for one in self.containers if self.phase in ("Pending", "Failed") else ():
             has_ended = one.state == "terminated"
             code = one.exit_code if has_ended else one.last_exit_code
             if one.name == CHECK_CONTAINER and one.is_init and code == CHECK_REFUSED:
