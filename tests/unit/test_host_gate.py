@@ -342,7 +342,7 @@ def test_a_pod_refuses_its_node_for_its_own_faults_alone(found: HostFacts, is_fi
 @pytest.mark.process
 def test_the_check_of_a_pod_runs_and_names_its_node() -> None:
     """As its init container runs it, here with nothing to find but what this machine has."""
-    argv = [sys.executable, *node_check.COMMAND[1:]]
+    argv = [sys.executable, "-P", "-m", *node_check.COMMAND]
     done = subprocess.run(
         argv, env={**os.environ, node_check.NODE: "gpu-7"}, capture_output=True, text=True, timeout=120
     )

@@ -268,7 +268,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "a node could not be checked": (
         failed("it failed", with_check(W1, 1)),
         ("failed", TRAIN, "it failed", ""),
-        ("failed", W1, "ringleader-check ended with exit code 1", "needs Python 3 with Ringleader")),
+        ("failed", W1, "ringleader-check ended with exit code 1", "needs ringleader in the image")),
     "ran too long": (
         failed("Job was active too long", reason="DeadlineExceeded"),
         ("failed", TRAIN, "Job was active too long", "it ran longer than --timeout")),

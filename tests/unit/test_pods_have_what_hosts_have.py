@@ -173,7 +173,7 @@ def test_every_pod_with_ranks_checks_its_node(
     at = rest.index("--")
     code = called(verb, *rest[:at], *OF_PODS, *rest[at:])
     said = capsys.readouterr()
-    assert code == 0 and said.out.count("ringleader.doctor.pod_gate") == pods, said
+    assert code == 0 and said.out.count("--own-faults") == pods, said
 
 
 def test_nobody_would_see_that_a_node_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,24 +5,19 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ringleader.doctor.host_gate import OF_HOSTS, READ_SECONDS, fault_of
 from ringleader.doctor.judgement import host_results
-from ringleader.errors import RefusedError
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.readers import read_host
 
 
-def main() -> None:
-    """Print what was found, within `READ_SECONDS`; exit with 3 if the node has a fault."""
-    node = os.environ.get("RINGLEADER_NODE") or socket.gethostname()
-    is_fit, text = verdict(node, host_results(read_host(seconds=READ_SECONDS, log="")))
-    sys.stdout.write(f"{text}\n")
-    sys.exit(0 if is_fit else RefusedError.exit_code)
+def checked_node(environ: Mapping[str, str]) -> tuple[bool, str]:
+    """Read this host within `READ_SECONDS`, and return what `verdict` says of it."""
+    node = environ.get("RINGLEADER_NODE") or socket.gethostname()
+    return verdict(node, host_results(read_host(seconds=READ_SECONDS, log="")))
 
 
 def verdict(node: str, results: Sequence[CheckResult]) -> tuple[bool, str]:
@@ -35,7 +30,3 @@ def verdict(node: str, results: Sequence[CheckResult]) -> tuple[bool, str]:
     skipped = [f"{one.id} was skipped: {one.seen}" for one in own if one.verdict is Verdict.SKIP]
     seen = dict.fromkeys(one.id for one in own if one.verdict is not Verdict.SKIP)
     return True, "\n".join([f"node {node}: no fault by {', '.join(seen) or 'any check'}", *skipped])
-
-
-if __name__ == "__main__":
-    main()

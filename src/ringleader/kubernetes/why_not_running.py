@@ -112,7 +112,7 @@ def advice_on_end(
 ) -> str:
     """Return what the end of a launcher's or a worker's container means; ``log``: the end of its log."""
     if container == CHECK_CONTAINER:
-        return _ON_REFUSAL if code == CHECK_REFUSED else "--check needs Python 3 with Ringleader in the image"
+        return _ON_REFUSAL if code == CHECK_REFUSED else "--check needs ringleader in the image"
     if reason == "OOMKilled":
         option = "--launcher-memory (with ranks in it: --memory)" if role == "launcher" else "--memory"
         return f"it used more memory than its limit: {option}"
@@ -133,7 +133,7 @@ def _on_container(message: str) -> str:
     if _NO_OBJECT.search(message):
         return "create what is missing, or correct --secret-env or --mount"
     if _NO_PROGRAM.search(message):
-        needs = "a shell, mpirun in the launcher, sshd or --spawn exec, and python3 for --check"
+        needs = "a shell, mpirun in the launcher, sshd or --spawn exec, ringleader for --check"
         return f"the image lacks the program: it needs {needs}"
     return advice(message)
 

@@ -68,7 +68,7 @@ CHECK = "ringleader/check"
 """Check that each Pod makes before its ranks may start. A Pod that refuses its node has failed:
 `ringleader/on-worker-failure` decides what follows, and a new Pod gets another node."""
 CHECK_QUICK = "quick"
-"""Faults of the Pod's node, found in seconds by an init container of the same image, which needs Python and
+"""Faults of the Pod's node, found in seconds by an init container of the same image, which needs
 Ringleader: the kernel's log where the Pod can read it, GPUs' memory, RDMA ports."""
 CHECK_CONTAINER = "ringleader-check"
 """Name of that init container."""

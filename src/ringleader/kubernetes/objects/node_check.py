@@ -11,7 +11,7 @@ from copy import deepcopy
 from ringleader.kubernetes.mpijob.annotations import CHECK_CONTAINER
 from ringleader.kubernetes.mpijob.object_metadata import Document
 
-COMMAND = ("python3", "-P", "-m", "ringleader.doctor.pod_gate")
+COMMAND = ("ringleader", "doctor", "--own-faults")
 NODE = "RINGLEADER_NODE"
 """Variable that names the node; no right is needed for it."""
 _KEPT = ("image", "imagePullPolicy", "envFrom", "resources", "securityContext", "volumeMounts")
