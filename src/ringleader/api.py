@@ -162,8 +162,11 @@ def run(
             from ringleader.doctor.host_gate import checked  # few jobs need it
 
             refuse(faults_of(job))
-            heard = {"progress": told.progress, "warn": lambda host, text: told.warning(text)}
-            job = checked(job, environ=os.environ, **heard)
+
+            def warn(_host: str, text: str) -> None:
+                told.warning(text)
+
+            job = checked(job, environ=os.environ, progress=told.progress, warn=warn)
         outcome = launch(job, environ=os.environ, listener=told, payload=payload)
     except StoppedError as error:
         signal.raise_signal(error.number)
