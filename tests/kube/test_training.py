@@ -182,10 +182,14 @@ print("rank", hvd.rank(), "of", hvd.size(), flush=True)
     ],
 )
 def test_a_wire_is_proved_between_pods(stage: Stage, tmp_path: Path, on: str, wire: str, code: int) -> None:
-    """The record, the outcome and its proof come back with the log, which shows nothing of them."""
+    """The record, the outcome and its proof come back with the log, which shows nothing of them.
+
+    Before that each Pod checks its node, and the launcher checks and measures the workers.
+    """
     name, report, outcome = f"{wire}-{on}", tmp_path / "report", tmp_path / "outcome.json"
     words = ("--on", on, "--image", images.OPENMPI5, "--job-name", name, "-n", "2", "--require", wire)
     words += ("--launch-with", "ringleader", "--report", str(report), "--json-file", str(outcome))
+    words += ("--check", "active" if on == "pods" else "quick")  # in each Pod, then between them
     with stage.job(name):
         out = stage.run(*words, "--", "python", "-c", EXCHANGE, codes=(code,))
         assert "ringleader-file" not in out

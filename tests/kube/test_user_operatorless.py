@@ -117,6 +117,19 @@ def test_waiting_is_explained(cluster: FakeCluster, start: Start) -> None:
     nothing_is_left(cluster)
 
 
+def test_a_node_that_fails_its_check_refuses_the_job(cluster: FakeCluster, start: Start) -> None:
+    """The launcher runs and waits for its worker: the client sees that it waits in vain."""
+    command = start(*RUN[:3], "--check", "quick", *RUN[3:])
+    until("a worker", lambda: cluster.get("pods", "train-worker-1"))
+    cluster.kubelet.run("train-worker-0")
+    cluster.kubelet.run(launcher(cluster))
+    said = "node gpu-7: kernel.xid: Xid 79 on GPU 0000:05:00.0: it has fallen off the bus"
+    cluster.kubelet.fail_init("train-worker-1", 3, f"{said} \u2192 restart the host\n")
+    assert command.ends() == 3
+    assert f"train-worker-1: ringleader-check ended with exit code 3: {said}" in command.err, command.err
+    nothing_is_left(cluster)
+
+
 def test_ctrl_c_cleans_up_without_a_question(cluster: FakeCluster, start: Start) -> None:
     """Also while the server is away."""
     command, terminal = on_a_terminal(start, RUN)

@@ -133,7 +133,9 @@ def named(lab):
     job = Job(
         command=(), hosts=tuple(Host(name=host.name) for host in lab.hosts), ssh=Ssh(config=lab.ssh_config)
     )
-    results = measure_hosts(job, facts={}, environ=os.environ, seconds=6.0, progress=lambda text: None)
+    results = measure_hosts(
+        job, facts={}, environ=os.environ, seconds=6.0, program_seconds=60.0, progress=lambda text: None
+    )
     assert not results.failure and results.one_machine
     assert len(results.best_rates()) == 12
     bad = [one for one in judge(results) if one.verdict in (Verdict.FAIL, Verdict.WARN)]

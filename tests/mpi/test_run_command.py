@@ -12,7 +12,7 @@ from tests.commands import finished
 from tests.time_limits import patience
 
 import ringleader
-from ringleader.errors import RankError, RequestError
+from ringleader.errors import RankError, RefusedError, RequestError
 
 pytestmark = pytest.mark.mpi
 
@@ -312,3 +312,16 @@ def test_sys_exit_and_none():
         ringleader.run(lambda: sys.exit(4), np=1, quiet=True)
     assert caught.value.exit_code == 4
     assert ringleader.run(lambda: None, np=1) == [None]
+
+
+def test_hosts_are_checked_first(tmp_path):
+    log = tmp_path / "kernel.log"
+    log.write_text("NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus.\n")
+    with pytest.raises(RefusedError, match=r"kernel\.xid: Xid 79"):
+        ringleader.run(os.getpid, np=1, check="quick", kernel_log=str(log))
+    log.write_text("")
+    assert len(ringleader.run(os.getpid, np=1, check="quick", kernel_log=str(log))) == 1
+    with pytest.raises(RequestError, match="--check"):
+        ringleader.run(os.getpid, np=1, check="slow")
+    with pytest.raises(RequestError, match="--spare-hosts"):
+        ringleader.run(os.getpid, hosts="h1,h2", check="quick", spare_hosts=2)

@@ -291,7 +291,7 @@ def test_a_failed_run_stops_with_its_code_and_keeps_the_rest() -> None:
     launcher.at[4] = fail
     _, kept, _, error = measure(launcher)
     assert isinstance(error, RankError)
-    assert error.exit_code == 7
+    assert (error.exit_code, error.whose) == (7, "rank 1")
     assert str(error) == ("2x2 coupled, repetition 1: it broke\n    [1] ZeroDivisionError: division by zero")
     assert len(launcher.jobs) == 4
     assert kept[-1].failure == "2x2 coupled, repetition 1: it broke"

@@ -163,19 +163,19 @@ def test_a_job_gets_the_sigterm_that_only_the_script_gets(tmp_path: Path) -> Non
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    ("whose", "seconds", "said"),
+    ("verb", "whose", "seconds", "said"),
     [
-        ("host n2", "150 sec", b"ringleader: waiting until Slurm, too, notices the lost node"),
-        ("host n2", "0 sec", b"ringleader: waiting until Slurm, too, notices the lost node"),
-        ("rank 1", "150 sec", b""),
+        ("RUN", "host n2", "150 sec", b"ringleader: waiting until Slurm, too, notices the lost node"),
+        ("SCALE", "host n2", "0 sec", b"ringleader: waiting until Slurm, too, notices the lost node"),
+        ("RUN", "rank 1", "150 sec", b""),
     ],
 )
 def test_a_job_that_lost_a_node_waits_until_slurm_ends_it(
-    tmp_path: Path, whose: str, seconds: str, said: bytes
+    tmp_path: Path, verb: str, whose: str, seconds: str, said: bytes
 ) -> None:
     """Slurm queues a job again only while its script runs; where Slurm misses no node, the job ends."""
     end = f'{{\n  "exit_code": 3,\n  "whose": "{whose}"\n}}'
-    program = f"""printf '{end}' > "$RINGLEADER_OPT_RUN_JSON_FILE"; exit 3"""
+    program = f"""printf '{end}' > "$RINGLEADER_OPT_{verb}_JSON_FILE"; exit 3"""
     slurm = "scontrol() { echo 'SlurmdTimeout           = " + seconds + "'; }\n"
     slurm += 'sleep() { [ "$1" = 60 ] || { kill -TERM $$; exec sleep "$1"; }; }\n'
     text = slurm + script(BatchOptions(requeue=True), "bash", "-c", program)

@@ -304,10 +304,11 @@ class Job:
     check: str | None = option(
         "Check all hosts before any rank starts: quick runs the checks of `ringleader doctor`, active also "
         "measures the links between hosts (a few minutes). A host that fails is left out if the job "
-        "is elastic or has spare hosts; otherwise the job is refused (exit code 3).",
+        "is elastic or has spare hosts; otherwise the job is refused (exit code 3). On Kubernetes, "
+        "Pods check their nodes.",
         choices=CHECKS,
         metavar="quick|active",
-        of="scale",
+        of="scale cluster",
     )
     spare_hosts: int = option(
         "Keep N hosts spare: run on the first usable hosts of the list. Spare hosts replace those that "

@@ -11,7 +11,7 @@
 again= end=$(mktemp)
 trap 'again=yes; kill -TERM $! 2>/dev/null' USR1
 trap 'kill -TERM $! 2>/dev/null' TERM  # where Slurm tracks jobs by cgroup, only this shell gets it
-RINGLEADER_OPT_RUN_JSON_FILE=$end /venv/bin/python -P -m ringleader run --on slurm -- python 'a b.py' &
+RINGLEADER_OPT_RUN_JSON_FILE=$end RINGLEADER_OPT_SCALE_JSON_FILE=$end /venv/bin/python -P -m ringleader run --on slurm -- python 'a b.py' &
 job=$!
 while kill -0 "$job" 2>/dev/null; do wait "$job"; done
 wait "$job"

@@ -73,6 +73,22 @@ class Kubelet:
         self._do(pod, namespace, self._bind)
         self._do(pod, namespace, self._start)
 
+    def fail_init(self, pod: str, code: int, message: str = "", namespace: str = "default") -> None:
+        """Let the first init container fail; with ``Never`` so has the Pod, and no other one starts.
+
+        A fallback to logs makes the end of its log the message (Kubernetes 1.35, pkg/kubelet/kuberuntime
+        getTerminationMessage); that, and the restarts of other policies, are not played.
+        """
+        self._do(pod, namespace, self._bind)
+
+        def edit(one: Document) -> None:
+            status = one["status"]
+            ended = _ended(status["initContainerStatuses"][0], code, self._when())
+            status["initContainerStatuses"][0]["state"] = {"terminated": {**ended, "message": message}}
+            status["phase"] = "Failed" if one["spec"]["restartPolicy"] == "Never" else "Pending"
+
+        self._do(pod, namespace, lambda key: self._edit(key, "", edit))
+
     def finish(self, pod: str, code: int = 0, namespace: str = "default") -> None:
         """Let the Pod end: 0 succeeds, all else fails."""
         self._do(pod, namespace, lambda key: self._edit(key, "", lambda one: self._end(one, code)))

@@ -286,7 +286,8 @@ def _sample(one: SizeRun, run: Run, outcome: Outcome, meter: Meter) -> Sample:
             most = max(point.slots for point in run.points)
             hint = "if the model needs several GPUs, compare with a size that it fits on, in a new run: "
             hint += f"--baseline 1x{max(most, 2)} --no-uncoupled"
-        raise RankError(f"{what}{lines}", where=str(one), exit_code=outcome.exit_code, hint=hint)
+        code, whose = outcome.exit_code, outcome.whose
+        raise RankError(f"{what}{lines}", where=str(one), exit_code=code, whose=whose, hint=hint)
     sample = meter.sample() or meter.whole_run(strong=run.strong)
     if sample is None:
         raise RequestError(meter.why_none())

@@ -105,6 +105,7 @@ class DoctorOptions:
     active_port: str | None = option(
         "With --active: measure only this RDMA port. [default: every active port]", metavar="mlx5_0[:1]"
     )
+    own_faults: bool = flag("Say only whether this node has a fault, as in a Pod with --check.", hidden=True)
     image: bool = flag("Test the container (or machine) that this runs in: load libraries, start programs.")
     sbom: str | None = option(
         "Write a CycloneDX SBOM of the installed packages (`-` for standard output). Unless --image is "
@@ -204,6 +205,7 @@ def measured_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
             progress=line.show,
             ranks_per_host=ranks_at_once(read),
             port=options.active_port or "",
+            program_seconds=options.timeout,
         )
     finally:
         line.clear()
@@ -367,6 +369,12 @@ def command(options: DoctorOptions) -> int:
     loopback port with temporary keys, and starts two ranks over that sshd. If a check fails, the exit code is
     3; warnings don't change it. docs/reference/checks.md lists the checks and their limits.
     """
+    if options.own_faults:
+        from ringleader.doctor.pod_gate import checked_node
+
+        is_fit, text = checked_node(os.environ)
+        print(text, flush=True)
+        return 0 if is_fit else RefusedError.exit_code
     options = in_allocation(options, os.environ)
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)

@@ -47,6 +47,7 @@ from ringleader.kubernetes.jobs.job_submission import (
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.jobs.pod_options import RINGLEADER
+from ringleader.kubernetes.mpijob.annotations import CHECK, WAIT_LIMIT
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import request as as_requested
 from ringleader.kubernetes.mpijob.parser import write
@@ -314,6 +315,11 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
         check_objects(job)
     with collected(faults):
         check(job, settings_of(follow))
+    notes = job.metadata.annotations
+    if follow.detach and CHECK in notes and WAIT_LIMIT not in notes:
+        what = "nobody sees that a node is refused, and the launcher waits for its Pod forever"
+        hint = f"leave it out, or --annotation {WAIT_LIMIT}=3600"
+        faults.append(Fault(where="--check with --detach", what=what, hint=hint))
     refuse(faults)
 
 

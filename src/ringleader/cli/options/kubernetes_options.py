@@ -49,6 +49,9 @@ _HELP = {
     "master_port": "MASTER_PORT. [default: 29500]",
     "map_by": "Fill each worker before using the next (slot), or assign ranks to workers round-robin (node).",
     "timeout": "Stop the job after it has run for this time.",
+    "check": "Check each Pod's node before ranks start: quick looks for faults of the node (the image needs "
+    "Ringleader); active also measures between the Pods (requires --launch-with ringleader). If a node "
+    "fails, another is tried, up to --backoff-limit times; then the job is refused (exit code 3).",
     "workdir": "Working directory of the ranks. [default: the image's]",
 }
 _ELASTIC_HELP = {
@@ -157,6 +160,7 @@ _ELASTIC = names_of(ElasticOptions, of="cluster")
 _INSTEAD = {
     "max_restarts": "--backoff-limit tries a failed job again, or add --launch-with ringleader",
     "output": "leave it out: the launcher's log has what all ranks print",
+    "spare_hosts": "with --check, --backoff-limit N makes Pods again on other nodes, N times",
 }
 
 
