@@ -44,7 +44,7 @@ def test_reports_that_cannot_be_read_or_tell_nothing_new_make_no_line(tmp_path: 
     for at, (count, number) in enumerate(((10**400, 10**400), (-3, 2**53), (2, 7)), 2):
         message = {"kind": "steps", "steps": at, "seconds": at, "times": {"0": count}, "step": number}
         story.at(float(at)).record.report(process, 0, message)
-    story.at(6.0).record.report(process, 0, {"kind": "steps", "steps": 4, "seconds": 1})
+    story.at(6.0).record.report(process, 0, {"kind": "steps", "steps": 4, "seconds": 4})
     run = story.end(7.0)
     assert not run.faults and [one.at for one in run.steps] == [2.0, 3.0, 4.0]
     assert [(one.times, one.number) for one in run.steps] == [({}, 0), ({}, 0), ({0: 2}, 7)]
