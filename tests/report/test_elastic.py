@@ -1,6 +1,7 @@
 """What an elastic job went through, from the file that ``run --json-file`` wrote."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,42 +10,25 @@ import pytest
 from ringleader.bench.run_file import MOST_RANKS, elastic_document, read_any
 from ringleader.errors import RequestError
 from ringleader.launch.elastic_history import Event, event_json
-from ringleader.measurements.recorded_job import JobRun
 from ringleader.report.compare import compare
 from ringleader.report.page import render
 from ringleader.report.text import runs_text
 
+BEGUN = Event(at=1.0, kind="generation", who="2 ranks", generation=1, size=2)
 EVENTS = (
-    Event(at=1.0, kind="generation", who="2 ranks", generation=1, size=2),
+    BEGUN,
     Event(at=5.0, kind="rank_failed", who="rank 1 on h2", why="was killed by SIGKILL"),
-    Event(
-        at=5.5,
-        kind="generation",
-        who="2 ranks",
-        why="rank 1 was replaced",
-        seconds=0.5,
-        commit=17,
-        generation=2,
-        size=2,
-    ),
+    replace(BEGUN, at=5.5, why="rank 1 was replaced", seconds=0.5, commit=17, generation=2),
 )
 
 
 def outcome(**changes: Any) -> dict[str, Any]:
-    events = [event_json(event) for event in EVENTS]
-    elastic = {"generations": 2, "worlds": 1, "ranks_started": 3, "events": events}
-    return {
-        "format": 1,
-        "ringleader": "1",
-        "command": ["python", "train.py"],
-        "exit_code": 0,
-        "whose": "",
-        "reason": "",
-        "seconds": 9.0,
-        "mpi": {"family": "openmpi5", "version": "5.0.8", "mpirun": "/usr/bin/mpirun"},
-        "hosts": [{"name": "h1", "hostname": "one", "ranks": 2}],
-        "elastic": elastic,
-    } | changes
+    elastic = {"generations": 2, "worlds": 1, "ranks_started": 3, "events": list(map(event_json, EVENTS))}
+    mpi = {"family": "openmpi5", "version": "5.0.8", "mpirun": "/usr/bin/mpirun"}
+    hosts = [{"name": "h1", "hostname": "one", "ranks": 2}]
+    ended = {"exit_code": 0, "whose": "", "reason": "", "seconds": 9.0}
+    about = {"format": 1, "ringleader": "1", "command": ["python", "train.py"], "mpi": mpi, "hosts": hosts}
+    return {**about, **ended, "elastic": elastic, **changes}
 
 
 def stored(path: Path, **changes: Any) -> Path:
@@ -54,30 +38,23 @@ def stored(path: Path, **changes: Any) -> Path:
 
 def test_events_are_a_table_in_every_format(tmp_path: Path) -> None:
     run = read_any(stored(tmp_path / "job.json"))
+    text, markdown, page = runs_text([run]), runs_text([run], "markdown"), render(run)
     assert run.name == "job"
-    text = runs_text([run])
-    (line,) = [line for line in text.splitlines() if "generation 2" in line]
-    assert [part in line for part in ("5.50 s", "2 ranks", "rank 1 was replaced", "500 ms", "17")] == [
-        True
-    ] * 5
-    (line,) = [line for line in text.splitlines() if "rank failed" in line]
-    assert "rank 1 on h2" in line and "was killed by SIGKILL" in line
+    for event, parts in (
+        ("generation 2", ("5.50 s", "2 ranks", "rank 1 was replaced", "500 ms", "17")),
+        ("rank failed", ("rank 1 on h2", "was killed by SIGKILL")),
+    ):
+        (line,) = [line for line in text.splitlines() if event in line]
+        assert all(part in line for part in parts), line
     assert "it continued with different ranks once, losing 500 ms of training time" in text
     assert "succeeded after 9.00 s" in text
-    assert "python train.py" in runs_text([run], "markdown") and "openmpi5 5.0.8" in runs_text(
-        [run], "markdown"
-    )
+    assert "python train.py" in markdown and "openmpi5 5.0.8" in markdown
     document = json.loads(runs_text([run], "json"))
     assert document["kind"] == "job" and len(document["events"]) == 3
     (reset,) = document["results"][0]["resets"]
     assert (reset["generation"], reset["seconds"], reset["commit"]) == (2, 0.5, 17)
-    page = render(run)
     assert "What happened" in page and "rank 1 was replaced" in page
-
-
-def test_a_job_that_failed_says_why(tmp_path: Path) -> None:
-    run = read_any(stored(tmp_path / "job.json", exit_code=7, reason="rank 0 ended"))
-    text = runs_text([run])
+    text = runs_text([read_any(stored(tmp_path / "job.json", exit_code=7, reason="rank 0 ended"))])
     assert "failed with exit code 7" in text and "The job failed: rank 0 ended." in text
 
 
@@ -100,17 +77,14 @@ def test_what_is_no_outcome_of_ours_is_refused(tmp_path: Path, changes: dict[str
 def test_a_size_that_no_generation_has_is_left_out(tmp_path: Path, size: object) -> None:
     events = [event_json(EVENTS[0]), {**event_json(EVENTS[2]), "size": size}]
     try:
-        run = read_any(stored(tmp_path / "job.json", elastic={"events": events}))
+        assert read_any(stored(tmp_path / "job.json", elastic={"events": events})).ranks == 2
     except RequestError as error:
         assert "size: " in str(error)
-    else:
-        assert isinstance(run, JobRun) and run.ranks == 2
 
 
 def test_ranks_of_many_generations_are_not_added_up() -> None:
-    events = [
-        {**event_json(EVENTS[2]), "size": size} for size in (5, MOST_RANKS // 8, *[9] * 50, MOST_RANKS // 9)
-    ]
+    sizes = (5, MOST_RANKS // 8, *[9] * 50, MOST_RANKS // 9)
+    events = [{**event_json(EVENTS[2]), "size": size} for size in sizes]
     made = elastic_document(outcome(elastic={"events": events}), "job")
     assert isinstance(made, dict) and [len(one["hosts"]) for one in made["starts"]] == [MOST_RANKS // 8]
 

@@ -39,10 +39,9 @@ def entries(text):
 
 
 def record(rank, text, size=4, at=None, more=()):
-    return {
-        "kind": "collectives", "pid": 1, "rank": rank, "size": size,
-        "groups": {"0": list(range(size)), "1": [0, 1]}, "entries": [*entries(text), *more], "at": at,
-    }  # fmt: skip
+    groups = {"0": list(range(size)), "1": [0, 1]}
+    made = {"kind": "collectives", "pid": 1, "rank": rank, "size": size, "groups": groups, "at": at}
+    return {**made, "entries": [*entries(text), *more]}
 
 
 def stack(rank, line, function="load"):

@@ -32,16 +32,12 @@ def one(**changed: str) -> SlurmJob:
     return jobs_of(line(**changed))[0]
 
 
-def test_names_and_paths_may_have_any_characters() -> None:
+def test_names_have_any_characters_and_other_lines_are_passed_over() -> None:
     job = one(Name="a b | c = d", STDOUT="/home/me/my jobs/slurm-7.out")
     assert (job.title, job.log) == ("a b | c = d", "/home/me/my jobs/slurm-7.out")
     assert (job.id, job.nodes, job.node_count, job.start) == ("7", "n[1-2]", "2", "")
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "slurm_load_jobs error: x", "1|2|3", f"x{SEPARATOR}" * 20, "7"])
-def test_other_lines_are_passed_over(text: str) -> None:
-    assert jobs_of(text) == []
-    assert jobs_of(text, accounting=True) == []
+    for text in ("", "\n\n", "slurm_load_jobs error: x", "1|2|3", f"x{SEPARATOR}" * 20, "7"):
+        assert jobs_of(text) == jobs_of(text, accounting=True) == []
 
 
 def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
@@ -63,10 +59,8 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
         ("FAILED", "9", 137, "launcher"),
         ("FAILED", "0:9", 137, "launcher"),
         ("FAILED", "0", 1, "launcher"),
-        ("CANCELLED", "15", 143, "Slurm"),
         ("CANCELLED", "0", 143, "Slurm"),
         ("TIMEOUT", "15", 124, "Slurm"),
-        ("NODE_FAIL", "0", 3, "Slurm"),
         ("NODE_FAIL", "9", 3, "Slurm"),
         ("PREEMPTED", "15", 3, "Slurm"),
         ("BOOT_FAIL", "0:1", 3, "Slurm"),
@@ -75,14 +69,21 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
 )
 def test_ends(state: str, code: str, end: int, whose: str) -> None:
     found = end_of(one(State=state, exit_code=code))
-    assert (found.exit_code, found.whose) == (end, whose)
-    assert bool(found.reason) == (whose == "Slurm")
+    assert (found.exit_code, found.whose, bool(found.reason)) == (end, whose, whose == "Slurm")
 
 
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "A_NEW_STATE"])
-def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
-    assert end_of(one(State=state)) is None
-    assert progress(one(State=state)).text
+def test_progress() -> None:
+    for state in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "A_NEW_STATE"):  # none is an end
+        assert end_of(one(State=state)) is None and progress(one(State=state)).text
+    first, later = (progress(one(State="PENDING", Reason="Priority", StartTime=at)) for at in "12")
+    assert first.text != later.text and first.key == later.key, "a new estimate is no news"
+    assert progress(one(State="PENDING", Reason="Resources")).key != first.key
+    assert "restart 2" in progress(one(RestartCnt="2")).text
+
+
+NODE = "a node that it needs is down, drained or reserved: sinfo -R says why"
+LIMIT = "a limit of your account, QOS or user is reached"
+DOWN = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
 
 
 @pytest.mark.parametrize(
@@ -93,19 +94,10 @@ def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
         ("BeginTime", "may not begin yet; one that was queued again waits about two minutes"),
         ("PartitionTimeLimit", "asks for more time than the partition main allows: lower --time"),
         ("JobHeldUser", "is held: scontrol release 7"),
-        ("AssocGrpCpuLimit", "a limit of your account, QOS or user is reached (AssocGrpCpuLimit)"),
-        (
-            "QOSMaxCpuPerUserLimit",
-            "a limit of your account, QOS or user is reached (QOSMaxCpuPerUserLimit)",
-        ),
-        (
-            "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
-            "a node that it needs is down, drained or reserved: sinfo -R says why (n[1-2])",
-        ),
-        (
-            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-            "a node that it needs is down, drained or reserved: sinfo -R says why",
-        ),
+        ("AssocGrpCpuLimit", f"{LIMIT} (AssocGrpCpuLimit)"),
+        ("QOSMaxCpuPerUserLimit", f"{LIMIT} (QOSMaxCpuPerUserLimit)"),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", f"{NODE} (n[1-2])"),
+        (DOWN, NODE),
         ("SomethingNew", "Slurm says: SomethingNew"),
         ("None", "Slurm has not considered it yet"),
     ],
@@ -122,71 +114,49 @@ def test_nodes_that_take_no_jobs_are_named_where_they_matter() -> None:
     assert "n1" not in why_waiting(one(State="PENDING", Reason="Priority"), ["n1 takes no jobs: x"])
 
 
-def test_a_new_estimate_of_the_start_is_no_news() -> None:
-    first = progress(one(State="PENDING", Reason="Priority", StartTime="10:00"))
-    later = progress(one(State="PENDING", Reason="Priority", StartTime="10:01"))
-    assert first.text != later.text
-    assert first.key == later.key
-    assert progress(one(State="PENDING", Reason="Resources")).key != first.key
-    assert "restart 2" in progress(one(RestartCnt="2")).text
-
-
 MUNGE = """squeue: error: If munged is up, restart with --num-threads=10
 squeue: error: Munge encode failed: Failed to access "/nope": No such file or directory
-squeue: error: slurm_send_node_msg: auth_g_create: REQUEST_JOB_INFO has authentication error
 slurm_load_jobs error: Protocol authentication error
 """
-NO_FILE = """squeue: error: ClusterName needs to be specified
-squeue: fatal: Unable to process configuration file
-"""
 
 
-@pytest.mark.parametrize(
-    ("err", "what"),
-    [
+def test_what_is_down_is_named() -> None:
+    """Texts as 22.05.8 prints them."""
+    load = "slurm_load_jobs error: "
+    for err, what in (
         (MUNGE, "Slurm does not authenticate us"),
-        (NO_FILE, "this machine has no configuration of Slurm"),
-        (
-            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
-            "Slurm's controller does not answer",
-        ),
-        ("slurm_load_jobs error: Invalid job id specified", "Slurm does not know it"),
+        ("fatal: Unable to process configuration file", "this machine has no configuration of Slurm"),
+        (f"{load}Unable to contact slurm controller (connect failure)", "Slurm's controller does not answer"),
+        (f"{load}Invalid job id specified", "Slurm does not know it"),
         ("sbatch: error: Something else", "Something else"),
         ("", "ended with exit code 1"),
-    ],
-)
-def test_what_is_down_is_named(err: str, what: str) -> None:
-    """Texts as 22.05.8 prints them."""
-    assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")
+    ):
+        assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")
 
 
-@pytest.mark.parametrize(
-    ("err", "where"),
-    [
-        ("Invalid partition name specified", "--partition"),
-        ("Invalid account or account/partition combination specified", "--account"),
-        (
-            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-            "--account",
-        ),
-        ("Invalid qos specification", "--sbatch-arg=--qos"),
-        ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
-        ("More processors requested than permitted", "--nodes, -n"),
-        ("Node count specification invalid", "--nodes, -n"),
-        ("Invalid generic resource (gres) specification", "--gpus"),
-        ("Requested node configuration is not available", "--nodes, -n, --gpus"),
-        ("Invalid feature specification", "--sbatch-arg"),
-        ("Invalid node name specified", "--sbatch-arg"),
-        ("Requested reservation is invalid", "--sbatch-arg"),
-        ("Protocol authentication error", ""),
-        ("connect: Operation now in progress", ""),
-        ("session credential is invalid", ""),
-        ("Unable to contact slurm controller (connect failure)", ""),
-    ],
-)
-def test_the_option_that_is_refused_is_named(err: str, where: str) -> None:
+REFUSED = {
+    "Invalid partition name specified": "--partition",
+    "Invalid account or account/partition combination specified": "--account",
+    "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)": "--account",
+    "Invalid qos specification": "--sbatch-arg=--qos",
+    "Requested time limit is invalid (missing or exceeds some limit)": "--time",
+    "More processors requested than permitted": "--nodes, -n",
+    "Node count specification invalid": "--nodes, -n",
+    "Invalid generic resource (gres) specification": "--gpus",
+    "Requested node configuration is not available": "--nodes, -n, --gpus",
+    "Invalid feature specification": "--sbatch-arg",
+    "Invalid node name specified": "--sbatch-arg",
+    "Requested reservation is invalid": "--sbatch-arg",
+    "Protocol authentication error": "",
+    "connect: Operation now in progress": "",
+    "session credential is invalid": "",
+}
+
+
+@pytest.mark.parametrize("err", REFUSED)
+def test_the_option_that_is_refused_is_named(err: str) -> None:
     """Texts as 22.05.8 prints them; `tests/slurm/test_accounting.py` has the real one print them."""
-    assert wrong_option(f"sbatch: error: Batch job submission failed: {err}")[0] == where
+    assert wrong_option(f"sbatch: error: Batch job submission failed: {err}")[0] == REFUSED[err]
 
 
 @pytest.mark.process

@@ -31,15 +31,15 @@ def test_measured_sizes_come_back_and_it_reaches_four_times_as_far() -> None:
 
 
 def test_what_nothing_was_measured_for_is_not_drawn() -> None:
-    assert "larger sizes" in speedup_curve(run((1, 1, 1.0), (1, 4, 0.95))).reason
-    within = speedup_curve(run((1, 1, 1.0), (1, 2, 0.97), (1, 4, 0.95)))
-    assert len(within.sizes) == 2 and "between hosts" in within.reason
-    lab = speedup_curve(run((1, 1, 1.0), (1, 2, 0.9), (2, 2, 0.5), lab=True))
-    assert len(lab.sizes) == 2 and "one machine" in lab.reason
-    assert "one rank" in speedup_curve(run((1, 2, 1.0), (1, 4, 0.95), (2, 4, 0.9))).reason
-
-
-def test_runs_whose_sizes_do_not_tell_of_each_other() -> None:
+    one = (1, 1, 1.0)
+    for sizes, lab, drawn, why in (
+        ((one, (1, 4, 0.95)), False, 0, "larger sizes"),
+        ((one, (1, 2, 0.97), (1, 4, 0.95)), False, 2, "between hosts"),
+        ((one, (1, 2, 0.9), (2, 2, 0.5)), True, 2, "one machine"),
+        (((1, 2, 1.0), (1, 4, 0.95), (2, 4, 0.9)), False, 0, "one rank"),
+    ):
+        found = speedup_curve(run(*sizes, lab=lab))
+        assert why in found.reason and len(found.sizes) == drawn
     measured = run((1, 1, 100.0), (1, 2, 190.0), (2, 2, 360.0))
     assert speedup_curve(measured).sizes
     assert "strong scaling" in speedup_curve(replace(measured, strong=True)).reason
