@@ -10,10 +10,8 @@ import pytest
 from tests.report.conftest import Call
 from tests.report.recorded import trained
 
-from ringleader.bench import run_file
 from ringleader.measurements.recorded_job import JobRun
 from ringleader.report import exports
-from ringleader.scaling import Run
 
 LAUNCH = 1767323045.0
 """The date of the run in Unix time."""
@@ -113,15 +111,3 @@ def test_a_missing_library_is_named_with_its_command(recorded: JobRun, tmp_path:
     done = subprocess.run([sys.executable, "-c", MISSING, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert f"--format {form} needs" in done.stderr and f"pip install 'ringleader[{form}]'" in done.stderr
-
-
-@pytest.mark.usefixtures("recorded")
-def test_what_cannot_be_exported(call: Call, tmp_path: Path, run: Run) -> None:
-    run_file.write(run, tmp_path / "one")
-    for line, said in (
-        ("run-1 --format mlflow", "--format mlflow: writes a directory|name it with -o"),
-        ("run-1 run-1 --format trace", "--format trace: writes one run"),
-        ("one --format trace", "one: holds a scaling run; --format trace is for runs"),
-    ):
-        code, out, err = call(f"report {line}")
-        assert (code, out) == (2, "") and all(part in err for part in said.split("|")), err

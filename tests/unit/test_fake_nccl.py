@@ -63,28 +63,6 @@ def allreduce(*, asynchronous: bool) -> Any:
     return options
 
 
-@pytest.mark.parametrize("version", ["2.8", "2.13"])
-def test_a_call_is_on_the_current_stream_or_one_of_the_groups(make: Make, version: str) -> None:
-    gpu, raw = make(version)
-    lane, values = gpu.Stream(torch.device("cpu", 0)), torch.full((3,), 4.0)
-    options = allreduce(asynchronous=False)
-    options.reduceOp = torch._C._distributed_c10d._make_nccl_premul_sum(0.5)
-    with gpu.device(0), gpu.stream(lane):
-        assert raw.allreduce([values], options) is None
-    assert (lane.length, lane.done) == (1, 0) and values.tolist() == [4.0] * 3
-    gpu.current_stream().wait_event(lane.record_event())
-    assert lane.done == 1 and values.tolist() == [2.0] * 3
-    work = raw.allreduce([torch.ones(3)], allreduce(asynchronous=True))
-    assert not work.is_completed()
-    work.wait()
-    assert work.is_completed()
-    with pytest.raises(AssertionError, match="another one, for which no peer comes"):
-        raw.allreduce([gpu.place(torch.ones(3), 1)], allreduce(asynchronous=False))
-    raw.abort()
-    with pytest.raises(torch.distributed.DistBackendError, match="was aborted on rank 0"):
-        raw.allreduce([torch.ones(3)], allreduce(asynchronous=False))
-
-
 def test_factors_are_read_as_nccl_reads_them() -> None:
     for version, dtype, factor, read in (
         ((2, 8), torch.bfloat16, 0.5, 0.0),

@@ -6,17 +6,15 @@ import asyncio
 import contextlib
 import math
 import os
-import re
-import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
+from tests import transcripts
 from tests.time_limits import patience
+from tests.unit.conftest import Call
 
 from ringleader.cli.main import main
 from ringleader.cli.slurm.run_job import _Submission, without_secrets
@@ -199,16 +197,12 @@ def test_a_secret_that_sbatch_would_not_pass_on_is_refused_and_none_is_in_the_sc
     assert without_secrets(words + kept) == (["-x", "API_TOKEN", *kept], {"API_TOKEN": "s3cret"})
 
 
-Printed = Callable[[str], tuple[int, str, str]]
-
-
 @pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Printed:
-    """Run words where there is no allocation, and none of Slurm's programs."""
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No allocation, and none of Slurm's programs."""
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NODELIST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    return lambda words: (called(*words.split()), *capsys.readouterr())
 
 
 def called(*words: str) -> int:
@@ -219,38 +213,6 @@ def called(*words: str) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     raise AssertionError("main returned")
-
-
-def test_a_dry_run_prints_the_script_and_needs_no_slurm(outside: Printed) -> None:
-    kept = "--grace=45 -x A=1 --blacklist-cooldown-range 1 2"
-    words = f"run --on slurm --partition p -n 4 --nodes 2 {kept} --min-np 2 --no-prefix --detach --dry-run"
-    code, out, _ = outside(f"{words} -- python train.py --nodes 3")
-    asked = "job-name=train partition=p nodes=2 ntasks=4 open-mode=append"
-    assert code == 0
-    assert out.splitlines()[:6] == ["#!/bin/bash", *(f"#SBATCH --{one}" for one in asked.split())]
-    inner = f"run --on slurm -n 4 {kept} --min-np=2 --no-prefix -- python train.py --nodes 3\n"
-    assert out.endswith(f"exec {shlex.quote(sys.executable)} -P -m ringleader {inner}")
-    words = "run --on slurm --nodes 5 --ntasks-per-node 8 -n 32 --spare-hosts 1 --dry-run -- python a.py"
-    asked = [line for line in outside(words)[1].splitlines() if "--n" in line and "#SBATCH" in line]
-    assert asked == ["#SBATCH --nodes=5", "#SBATCH --ntasks-per-node=8"], "spare nodes have slots, too"
-
-
-def test_all_sizes_of_scale_are_one_job_or_one_for_each_number_of_nodes(outside: Printed) -> None:
-    words = "scale --on slurm --nodes {} --ntasks-per-node 2 {} --dry-run -- python a.py"
-    code, out, _ = outside(words.format(2, "--grid 1x1,2x2"))
-    assert code == 0 and "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in out
-    assert out.endswith(" -P -m ringleader scale --on slurm --grid=1x1,2x2 -- python a.py\n")
-    scripts = outside(words.format(4, "--job-per-size --name x"))[1].split("#!/bin/bash\n")[1:]
-    asked = [re.findall(r"--((?:nodes|dep).*)", one) for one in scripts]
-    assert asked == [
-        ["nodes=1"],
-        ["nodes=2", "dependency=afterok:JOB1"],
-        ["nodes=4", "dependency=afterok:JOB2"],
-    ]
-    inner = "scale --on slurm --job-per-size --name=x --grid=1x1,1x2,2x2,4x2 -- python a.py\n"
-    assert all(one.endswith(inner) for one in scripts)
-    out = outside(words.format(4, "--job-per-size --spare-hosts 1"))[1]
-    assert re.findall(r"--nodes=(.)", out) == ["2", "3", "4"] and "grid=1x1,1x2,2x2,3x2 " in out
 
 
 class Cancelling:
@@ -281,49 +243,17 @@ def test_a_refusal_is_kept_where_the_jobs_before_cannot_be_cancelled(second: str
     assert slurm.cancelled == ["2", "1"]
 
 
-WRONG_REQUESTS = {
-    "run --on slurm -H n1:2": "--hosts: cannot be used with --on slurm",
-    "run --on slurm --image x": "--image: is for jobs on Kubernetes",
-    "run --partition p": "--partition: is for jobs in Slurm",
-    "run --on kubernetes --image x --partition p": "--partition: means nothing with --on kube",
-    "run --on slurm --time 1:00 --requeue": "--time: 1:00 is too short for --requeue",
-    "run --on slurm -x API_TOKEN=s3 --sbatch-arg=--export=NONE": "-x: API_TOKEN: --export=NONE keeps it from",
-    "run --on slurm --nodes two": "--nodes: 'two' is not a number of nodes",
-    "run --on slurm --max-np 1 --min-np 2": "--min-np, --max-np: at least 2, but at most 1",
-    "run --on slurm --": "COMMAND: nothing to run",
-    "scale --on slurm": "--nodes: is needed: sizes are made of nodes",
-    "scale --on slurm --nodes 2 --grid 4x1": "--grid: 4x1 needs 4 hosts",
-    "run --on slurm --spare-hosts 1": "--spare-hosts: requires --nodes in Slurm",
-    "run --on slurm --nodes 2 --spare-hosts 2": "2 spare of 2 nodes leaves none",
-    "run --on slurm --nodes 5 -n 32 --spare-hosts 1": "-n: requires --ntasks-per-node with --spare-hosts",
-    "scale --job-per-size": "--job-per-size: is for jobs in Slurm",
-    "scale --on slurm --nodes 2 --job-per-size --resume --name x": "--job-per-size and --resume: contradict",
-    "scale --on slurm --nodes 2 --lab": "--lab: cannot be used with --on slurm",
-    "slurm logs x": "JOB: 'x' is not the number of a job",
-    "slurm cancel 1 1;2": "JOB: '1;2' is not the number of a job",
-}
+@pytest.mark.usefixtures("outside")
+@pytest.mark.parametrize("name", ["dry_run", "wrong"])
+def test_what_is_printed_where_slurm_is_not(name: str, call: Call) -> None:
+    transcripts.check(f"slurm/{name}.txt", call)
 
 
-@pytest.mark.parametrize("words", WRONG_REQUESTS)
-def test_wrong_requests_are_refused_before_anything_is_sent(words: str, outside: Printed) -> None:
-    command = "" if words.startswith("slurm") or words.endswith("--") else " -- python a.py"
-    code, _, err = outside(words + command)
-    assert code == 2 and WRONG_REQUESTS[words] in err and "Traceback" not in err
-
-
-@pytest.mark.parametrize(
-    "words", ["run --on slurm -- python a.py", "slurm status", "slurm logs 1", "slurm cancel 1"]
-)
-def test_a_machine_without_slurm_is_named(words: str, outside: Printed) -> None:
-    code, _, err = outside(words)
-    assert code == 3 and "sbatch, squeue, scancel: not found on PATH\n    → run this on a node" in err
-
-
-def test_in_an_allocation_its_nodes_are_used(outside: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_an_allocation_its_nodes_are_used(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
     """``--on slurm`` there sends nothing, unless the allocation is to be ignored."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-")
-    code, _, err = outside("run --on slurm -- python a.py")
+    code, _, err = call("run", "--on", "slurm", "--", "python", "a.py")
     assert code == 2 and "SLURM_JOB_NODELIST" in err
-    code, out, _ = outside("run --on slurm --no-allocation --dry-run -- python a.py")
+    code, out, _ = call("run", "--on", "slurm", "--no-allocation", "--dry-run", "--", "python", "a.py")
     assert code == 0 and out.startswith("#!/bin/bash\n")

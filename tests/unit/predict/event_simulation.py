@@ -76,22 +76,14 @@ def tree(count: int, size: float, pieces: int) -> list[Message]:
     parents = in_order_parents(count)
     for _ in range(pieces):
         for ranks in (range(count), range(count - 1, -1, -1)):
-            _up_and_down(found, parents, ranks, size / 2 / pieces)
+            up_and_down(found, parents, ranks, size / 2 / pieces)
     return found
 
 
-def chain(count: int, size: float, pieces: int) -> list[Message]:
-    """A chain of all ranks: each piece goes up to the first, and down again."""
-    found: list[Message] = []
-    for _ in range(pieces):
-        _up_and_down(found, [None, *range(count - 1)], range(count), size / pieces)
-    return found
-
-
-def _up_and_down(
+def up_and_down(
     found: list[Message], parents: Sequence[int | None], ranks: Sequence[int], size: float
 ) -> None:
-    """Append a piece's messages: the sum to the root, then the result to the leaves."""
+    """Append a piece's messages: the sum to the root of a tree, then the result to its leaves."""
     children: dict[int | None, list[int]] = defaultdict(list)
     for node, parent in enumerate(parents):
         children[parent].append(node)

@@ -54,9 +54,11 @@ def test_trees_take_what_their_messages_take(count: int, size: float, pieces: in
     [(2, 1.03), (8, 1.4)],
 )
 def test_a_chain_within_a_host_takes_what_its_messages_take(per_host: int, late: float) -> None:
-    shape = Shape(hosts=1, per_host=per_host)
-    messages = simulated(simulation.chain(per_host, 1e8, round(1e8 / TREE_PIECE)))
-    assert 0.99 < messages / all_reduce_seconds("tree", 1e8, shape, NETWORK) < late
+    messages: list[simulation.Message] = []
+    for _ in range(pieces := round(1e8 / TREE_PIECE)):
+        simulation.up_and_down(messages, [None, *range(per_host - 1)], range(per_host), 1e8 / pieces)
+    seconds = all_reduce_seconds("tree", 1e8, Shape(hosts=1, per_host=per_host), NETWORK)
+    assert 0.99 < simulated(messages) / seconds < late
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "tree"])

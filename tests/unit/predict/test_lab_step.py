@@ -1,14 +1,13 @@
 """Steps on hosts that share one machine: its cores limit the exchange, and exchanging costs computing."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ringleader.predict.models import model
 from ringleader.predict.networks import Link, MeasuredAllReduce, from_curve
-from ringleader.predict.profile import Profile, Segment, profile_of_model
+from ringleader.predict.profile import profile_of_model
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from lab_step import LabSetup, LabStep, lab_step, overlapped
@@ -54,19 +53,6 @@ def test_one_host_reduces_at_the_measured_rate_after_backward() -> None:
     found = lab_step(PROFILE, lab(1e9, reduced=12e9, ranks=2), 2)
     copied = 2 * 2 / 48e9 * PROFILE.size
     assert found.step == pytest.approx(PROFILE.step_seconds + copied + PROFILE.size / 12e9, rel=0.01)
-
-
-def test_ranks_meet_before_each_exchange_but_the_last() -> None:
-    segments = tuple(Segment(size=8 << 20, backward=0.01) for _ in range(4))
-    profile = Profile(name="p", batch=1, before=0.02, segments=segments)
-    setup = replace(lab(1e12, reduced=1e12), cores=64)
-    without, met = (lab_step(profile, replace(setup, meeting=one), 8) for one in (0.0, 1.0))
-    assert met.exchange == pytest.approx(without.exchange + 3.0)
-    # The last one is ready after backward, and the three meetings are not over by then.
-    assert met.step == pytest.approx(profile.before + 0.01 + met.exchange, abs=0.01)
-    # Ranks that wait for others leave the processors to them.
-    busy = lab_step(profile, replace(setup, meeting=1.0, cores=2), 8)
-    assert busy.compute - met.compute < 1e-3
 
 
 def test_an_exchange_slows_what_is_computed_meanwhile() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.predict.conftest import Shown, refused
+from tests.unit.conftest import Call
 
 from ringleader.bench import run_file
 from ringleader.errors import RequestError
@@ -87,14 +87,13 @@ def trained() -> TrainingRun:
     )  # fmt: skip
 
 
-def test_runs_of_every_kind_are_read_in_their_place(tmp_path: Path, shown: Shown) -> None:
+def test_runs_of_every_kind_are_read_in_their_place(tmp_path: Path, call: Call) -> None:
     for name, run in (("t", trained()), ("p", pairs("a", "b")), ("a", all_reduces())):
         run_file.write(run, tmp_path / name)
-    seen = set()
-    for curve in ("p", "a"):
-        said = shown(f"{tmp_path / 't'} --curve {tmp_path / curve} --per-host 4 --ranks 1,16")
-        assert "33.0 ms a step on one rank, 8 MiB of gradients" in said
-        seen.add(said.splitlines()[5])
-    assert len(seen) == 2
-    assert "curve" in refused(str(tmp_path / "p"))
-    assert "curve" in refused(str(tmp_path / "t"), "--curve", str(tmp_path / "t"))
+    job, words = tmp_path / "t", ("--per-host", "4", "--ranks", "1,16")
+    said = [call("predict", job, "--curve", tmp_path / curve, *words)[1] for curve in ("p", "a")]
+    assert all("33.0 ms a step on one rank, 8 MiB of gradients" in one for one in said)
+    assert said[0].splitlines()[5] != said[1].splitlines()[5]
+    for wrong in ((tmp_path / "p",), (job, "--curve", job)):
+        code, _, err = call("predict", *wrong)
+        assert code == 2 and "curve" in err
