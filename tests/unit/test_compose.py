@@ -1,6 +1,7 @@
 """Compose applications: whole directories as goldens, each rule as a row."""
 
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as some
+from tests import transcripts
 from tests.commands import finished
+from tests.unit.conftest import Call
 
 from ringleader.errors import RequestError
 from ringleader.kubernetes.mpijob import yaml_text
@@ -70,13 +73,6 @@ def services(request: ComposeRequest) -> dict[str, dict[str, Any]]:
     return found
 
 
-def what(**changes: Any) -> str:
-    """All faults of a request, one a line."""
-    with pytest.raises(RequestError) as caught:
-        application(replace(BASE, **changes))
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_golden(name: str) -> None:
     folder = GOLDEN / name
@@ -123,28 +119,10 @@ def test_each_private_key_is_in_one_file_of_one_container(name: str) -> None:
 
 # --- RDMA profiles: each either gives what its fact says, or is refused -----------------------------------
 
-REFUSED = {
-    "shared": "device plugin",
-    "sriov": "Multus",
-    "host-device": "Multus",
-    "aks-ib": "device plugin",
-    "aks-shared": "device plugin",
-    "coreweave-ib": "device plugin",
-    "oke-vf": "Multus",
-    "dra": "DRA",
-}
-"""Why compose cannot express a profile. The others: what a container needs for RDMA."""
 
-
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", sorted(known_profiles()))
 def test_rdma_profile(profile: str) -> None:
-    assert (profile in REFUSED) != (profile in known_profiles())
     for target in ({"ranks": 2}, {"ranks": None, "hosts": TWO}):
-        if profile in REFUSED:
-            said = what(rdma=profile, **target)
-            assert f"--rdma {profile}: compose cannot express it" in said and REFUSED[profile] in said
-            assert "--rdma host-network" in said
-            continue
         for document in services(replace(BASE, rdma=profile, **target)).values():
             devices = [] if profile == "none" else ["/dev/infiniband:/dev/infiniband"]
             assert document.get("devices", []) == devices
@@ -196,59 +174,18 @@ def gpus_of(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-SWARM = {"target": Target.SWARM}
+def test_every_profile_is_known_or_refused(call: Call) -> None:
+    transcripts.check("compose/wrong.txt", call, "render", "compose", "--image", "team/torch:2.8")
+    refused = re.findall(r"--rdma ([\w-]+): compose cannot", (GOLDEN / "wrong.txt").read_text())
+    assert {*PROFILES} - {*known_profiles()} == {*refused}
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"image": "a b"}, "--image: 'a b' is not a name"),
-        ({"image": 'a"\nb'}, "--image"),
-        ({"image": "$HOME"}, "--image"),
-        ({"name": "My App"}, "--project-name"),
-        ({"shm_size": "16 GB"}, "--shm-size"),
-        ({"shm_size": "0g"}, "--shm-size"),
-        ({"workdir": "here"}, "--workdir"),
-        ({"env": (("A", "x\ny"),)}, "-x A: the value holds a line break"),
-        ({"env": (("A", "x\x1by"),)}, "-x A"),
-        ({"env": (("A", "x\udcffy"),)}, "-x A"),
-        ({"ranks": None}, "-n: nobody says"),
-        ({"ranks": 0}, "-n: 0 is not between"),
-        ({"ranks": 3, "gpus": 2}, "3 ranks are no multiple of 2"),
-        ({"hosts": TWO}, "-n and --hosts"),
-        ({"slots": 0}, "--slots"),
-        ({"gpus": -1}, "--gpus"),
-        ({"wait": 0}, "--wait"),
-        ({"ssh_port": 0}, "--ssh-port: 0"),
-        ({"ssh_port": 65535}, "the containers would take the ports 65535 to 65536"),
-        ({"ssh_port": 33, "user": User(uid=1000)}, "only root may listen at port 33"),
-        ({"target": Target.HOSTS}, "--on hosts: no hosts are named"),
-        ({"target": Target.ONE_HOST, "hosts": TWO, "ranks": None}, "it is this host alone"),
-        ({"ranks": None, "hosts": (Host(name="a@b"),)}, "--user says who"),
-        ({"ranks": None, "hosts": (Host(name="fe80::1%eth0"),)}, "with a zone"),
-        ({"ranks": None, "hosts": (Host(name="a"), Host(name="localhost"))}, "means another machine"),
-        ({"ranks": None, "hosts": (Host(name="a"), Host(name="A"))}, "folder"),
-        ({"rdma": "infiniband"}, "compose knows: none, efa, erdma, host-network"),
-        ({"rdma": "host-network", "network": Network.BRIDGE}, "needs the host's network"),
-        ({"ranks": None, "hosts": TWO, "network": Network.BRIDGE}, "cannot be reached"),
-        ({"network": Network.OVERLAY}, "only a swarm has it"),
-        ({**SWARM, "rdma": "host-network"}, "docker stack ignores both"),
-        ({**SWARM, "rdma": "dra"}, "compose cannot express it"),
-        ({**SWARM, "gpus": 1}, "generic resources"),
-        ({**SWARM, "network": Network.HOST}, "docker stack ignores network_mode"),
-    ],
-)
-def test_fault(changes: dict[str, Any], said: str) -> None:
-    found = what(**changes)
-    assert said in found
-    assert len(found.splitlines()) == found.count("→") + 1, "one fault, one message"
-
-
-def test_all_faults_at_once() -> None:
-    found = what(image="a b", name="A", shm_size="much", rdma="dra", gpus=-1)
-    for option in ("--image", "--project-name", "--shm-size", "--rdma", "--gpus"):
-        assert option in found
-    assert "more than 1000 containers" in what(ranks=10**15), "and no memory runs out"
+@pytest.mark.parametrize("value", ["x\ny", "x\x1by", "x\udcffy"])
+def test_values_that_no_file_can_hold(value: str) -> None:
+    with pytest.raises(RequestError, match="-x A: the value holds"):
+        application(replace(BASE, env=(("A", value),)))
+    with pytest.raises(RequestError, match="--image"):
+        application(replace(BASE, image=f"a{value}"))
 
 
 VALUES = some.text(

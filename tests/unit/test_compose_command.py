@@ -149,40 +149,10 @@ def test_keys_go_to_the_containers_user(tmp_path: Path) -> None:
     assert owners.items() >= {"app": 0, "README.md": 0, "mpihead": other, "host_key": other}.items()
 
 
-FAULTS = """\
--n: 'some' is not an integer
---hosts a:0: 0 slots
---hosts entry 2: is not a host
---hosts b c: is not a host
---hosts h#: is not a host
---gpus: 'all'
---ssh-port: 'ssh'
---wait: 0 is not between 1 and 86400
---mount data:/data: the source is not an absolute path
---mount /a:/etc/ringleader/x: the target hides
---mount /a:/b:rx: is not a mount
---mount /x:/: nothing can be mounted
---mount /x:/a/../b: the target holds ..
---user: 'me' is not a user
--x 1: '1' is not a name
---on: 'moon' is unknown
---network-mode: 'wifi' is unknown
-"""
-
-
-def test_every_fault_of_every_word_at_once_and_nothing_is_written(call: Call, tmp_path: Path) -> None:
-    code, out, err = call(
-        *COMPOSE,
-        *("-n", "some", "--hosts", "a:0,,b c,h#", "--gpus", "all", "--ssh-port", "ssh", "--wait", "0"),
-        *("--mount", "data:/data", "--mount", "/a:/etc/ringleader/x", "--mount", "/a:/b:rx", "--user", "me"),
-        *("-x", "1=2", "--on", "moon", "--network-mode", "wifi", "--mount", "/x:/", "--mount", "/x:/a/../b"),
-        *("-o", tmp_path / "app"),
-    )
-    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
-    assert {said: err.count(said) for said in FAULTS.splitlines()} == dict.fromkeys(FAULTS.splitlines(), 1)
-    for words in (("--image", "a b"), ("--rdma", "dra")):
-        code, out, err = call(*WORDS, *words, "-o", tmp_path / "app")
-        assert (code, out, list(tmp_path.iterdir())) == (2, "", []) and words[0] in err
+@pytest.mark.parametrize("words", [("--image", "a b"), ("--rdma", "dra"), ("-n", "many"), ("-x", "A")])
+def test_bad_words_write_nothing(call: Call, tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, out, err = call(*WORDS, *words, "-o", tmp_path / "app")
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", []) and words[0] in err
 
 
 def test_the_help_names_the_profiles_that_there_are() -> None:

@@ -2,16 +2,16 @@
 
 import importlib.util
 import re
+import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import transcripts
 
 from ringleader.errors import RequestError
-from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Host, Job
 from ringleader.runner import _HorovodArgs, command_line, launch
 from ringleader.runner.command_line import parse
@@ -37,24 +37,28 @@ SPELLINGS = """
 WITH_YAML = pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="needs PyYAML")
 
 
-def asked(
-    line: str, *, environ: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
-) -> JobRequest:
-    """What a command line becomes; ``files`` are those that can be read."""
+HOSTS = "a slots=8\nb slots=4\n"
+
+
+def asked(line: str, **environ: str) -> JobRequest:
+    """What a command line becomes; a file of hosts can be read, and no other."""
 
     def read(path: str) -> str:
-        if path not in (files or {}):
+        if path != "hosts":
             raise FileNotFoundError(2, "No such file or directory")
-        return (files or {})[path]
+        return HOSTS
 
-    words = re.findall(r"(?:'[^']*'|\S)+", line)
-    args = parse([word.replace("'", "") for word in words])
-    return job_request(options_of(args), environ=environ or {}, read=read, current_dir="/work")
+    return job_request(options_of(parse(shlex.split(line))), environ=environ, read=read, current_dir="/work")
 
 
-def variables(line: str) -> dict[str, str]:
-    """What the options of a command line set for the ranks."""
-    return dict(asked(f"-np 2 {line} python train.py").variables)
+def test_the_same_command_notes_and_faults() -> None:
+    def call(*words: str) -> tuple[int, str, str]:
+        found = asked(shlex.join(words))
+        out = [] if found.job.faults else [same_command(found), *found.notes]
+        texts = ("".join(f"{one}\n" for one in many) for many in (out, found.job.faults))
+        return 2 * bool(found.job.faults), *texts
+
+    transcripts.check("horovodrun/commands.txt", call)
 
 
 def test_every_spelling_is_known_and_in_the_guide() -> None:
@@ -68,47 +72,18 @@ def test_every_spelling_is_known_and_in_the_guide() -> None:
 
 
 def test_an_ordinary_command_line() -> None:
-    job = asked("-np 4 -H h1:2,h2:2 -p 2222 -i key python train.py -np 3 --verbose -- x").job
+    job = asked("-np 4 -hostfile hosts -p 2222 -i key python train.py -np 3 --verbose -- x").job
     assert job.command == ("python", "train.py", "-np", "3", "--verbose", "--", "x")
-    assert (job.np, job.hosts, job.faults) == (4, (Host(name="h1", slots=2), Host(name="h2", slots=2)), ())
+    assert (job.np, job.hosts, job.faults) == (4, (Host(name="a", slots=8), Host(name="b", slots=4)), ())
     assert job.as_horovod and job.all_gpus and job.share_gpus and not job.oversubscribe
     assert (job.ssh.port, job.ssh.identity, job.ssh.accept_new) == (2222, "key", False)
     # Without hosts this machine takes as many ranks as asked for.
-    job = asked("-np 64 -- python train.py", environ={"SLURM_JOB_NODELIST": "n[1-4]"}).job
+    job = asked("-np 64 -- python train.py", SLURM_JOB_NODELIST="n[1-4]").job
     assert (job.command, job.np, job.hosts) == (("python", "train.py"), 64, ())
     assert job.oversubscribe and job.env == ()
-
-
-ELASTIC = "--host-discovery-script f --slots-per-host 3 --elastic-timeout 9 --reset-limit 5"
-ELASTIC += " --blacklist-cooldown-range 1 20"
-DISCOVERED = {"discovery_script": "f", "slots": 3, "timeout": 9, "reset_limit": 5, "cooldown": (1.0, 20.0)}
-
-
-def elastic(**values: Any) -> ElasticOptions:
-    return ElasticOptions(exclude_hosts=True, **values)
-
-
-@pytest.mark.parametrize(
-    ("line", "field", "value"),
-    [
-        ("-hostfile hosts", "hosts", (Host(name="a", slots=8), Host(name="b", slots=4))),
-        ("--output-filename out", "output_dir", "out"),
-        ("--network-interface eth1 --network-interface eth0,eth2", "network_interface", "eth0,eth1,eth2"),
-        ("--start-timeout 90", "start_timeout", 90.0),
-        ("--start-timeout 0", "start_timeout", Job.start_timeout),
-        ("--mpi-args='-x A=b --mca c d'", "extra_mpirun_args", ("-x", "A=b", "--mca", "c", "d")),
-        ("--binding-args='-bind-to none -map-by slot'", "bind", "none"),
-        ("--binding-args='--rankfile x'", "bind", "auto"),
-        ("--min-np 2 --max-np 2", "faults", ()),
-        ("--max-np 2", "elastic", None),
-        ("--min-num-proc 1", "elastic", elastic(min_np=1)),
-        ("--max-num-proc 4", "elastic", elastic(min_np=2, max_np=4)),
-        (ELASTIC, "elastic", elastic(min_np=2, **DISCOVERED)),
-    ],
-)
-def test_options_of_the_job(line: str, field: str, value: object) -> None:
-    found = asked(f"-np 2 {line} python train.py", files={"hosts": "a slots=8\nb slots=4\n"})
-    assert getattr(found.job, field) == value
+    for line, start_timeout in (("", Job.start_timeout), ("--start-timeout 0", Job.start_timeout)):
+        assert asked(f"-np 2 {line} python").job.start_timeout == start_timeout
+    assert asked("-np 2 --max-np 2 python").job.elastic is None
 
 
 def test_unknown_hosts_are_refused_unless_asked_for() -> None:
@@ -119,98 +94,31 @@ def test_unknown_hosts_are_refused_unless_asked_for() -> None:
         ("", "1", True),
         ("", "0", False),
     ):
-        environ = {} if value is None else {variable: value}
-        found = asked(f"-np 1 -H h:1 {option} python train.py", environ=environ)
+        found = asked(f"-np 1 -H h:1 {option} python", **({} if value is None else {variable: value}))
         assert (found.job.ssh.accept_new, found.job.faults) == (accepts, ())
         assert ("--accept-new-host-keys" in same_command(found)) is accepts
-    (fault,) = asked("-np 1 -H h:1 python train.py", environ={variable: "perhaps"}).job.faults
+    (fault,) = asked("-np 1 -H h:1 python train.py", **{variable: "perhaps"}).job.faults
     assert fault.where == variable and "'perhaps'" in fault.what
 
 
 def test_defaults_for_which_horovod_has_no_options() -> None:
     environ = {"RINGLEADER_OPT_RUN_MPI": "mpich", "RINGLEADER_OPT_RUN_SSH_CONFIG": "config"}
-    found = asked("-np 1 -H a:1 python", environ=environ)
+    found = asked("-np 1 -H a:1 python", **environ)
     assert (found.job.mpi, found.job.ssh.config, found.job.env) == ("mpich", "config", ())
     assert "--ssh-config config --mpi mpich" in same_command(found)
 
 
 def test_start_timeout_from_the_environment() -> None:
-    for environ, seconds in (
-        ({"HOROVOD_START_TIMEOUT": "7"}, 7.0),
-        ({}, Job.start_timeout),
-        ({"HOROVOD_START_TIMEOUT": ""}, 60.0),
-    ):
-        assert asked("-np 1 python", environ=environ).job.start_timeout == seconds
-        assert asked("-np 1 --start-timeout 5 python", environ=environ).job.start_timeout == 5.0
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("", ""),
-        ("--fusion-threshold-mb 10", "FUSION_THRESHOLD=10485760"),
-        ("--cycle-time-ms 20", "CYCLE_TIME=20.0"),
-        ("--no-hierarchical-allgather", "HIERARCHICAL_ALLGATHER=0"),
-        ("--torus-allreduce", "TORUS_ALLREDUCE=1"),
-        ("--autotune-log-file f", ""),
-        ("--autotune --autotune-log-file f", "AUTOTUNE=1 AUTOTUNE_LOG=f"),
-        ("--no-autotune", ""),
-        ("--timeline-mark-cycles", ""),
-        ("--timeline-filename t --no-timeline-mark-cycles", "TIMELINE=t TIMELINE_MARK_CYCLES=0"),
-        ("--no-stall-check", "STALL_CHECK_DISABLE=1"),
-        ("--stall-check", "STALL_CHECK_DISABLE=0"),
-        ("--stall-check-warning-time-seconds 9", "STALL_CHECK_TIME_SECONDS=9"),
-        ("--stall-check-shutdown-time-seconds 0", "STALL_SHUTDOWN_TIME_SECONDS=0"),
-        ("--mpi-threads-disable", "MPI_THREADS_DISABLE=1"),
-        ("--num-nccl-streams 2", "NUM_NCCL_STREAMS=2"),
-        ("--log-level DEBUG", "LOG_LEVEL=DEBUG"),
-        ("--log-without-timestamp", "LOG_HIDE_TIME=1"),
-        ("--log-with-timestamp", "LOG_HIDE_TIME=0"),
-    ],
-)
-def test_variables_of_the_ranks(line: str, expected: str) -> None:
-    assert variables(line) == dict(f"HOROVOD_{one}".split("=") for one in expected.split())
+    for value, seconds in (("7", 7.0), ("", 60.0)):
+        environ = {"HOROVOD_START_TIMEOUT": value}
+        assert asked("-np 1 python", **environ).job.start_timeout == seconds
+        assert asked("-np 1 --start-timeout 5 python", **environ).job.start_timeout == 5.0
 
 
 def test_tcp_says_so_to_nccl_and_each_mpi_but_the_user_counts_before() -> None:
-    assert variables("--tcp")["NCCL_IB_DISABLE"] == "1"
-    assert variables("--tcp")["OMPI_MCA_pml"] == "ob1"
-    found = asked("-np 2 --tcp python", environ={"OMPI_MCA_pml": "cm"})
-    assert "OMPI_MCA_pml" not in dict(found.variables)
-
-
-def test_what_changes_nothing_is_told() -> None:
-    for line, text in (
-        ("--cycle-time-ms 1 --cache-capacity 2", "--cycle-time-ms, --cache-capacity change nothing here"),
-        ("--no-torus-allreduce", "--no-torus-allreduce changes nothing here"),
-        ("--gloo", "--gloo changes nothing here: MPI and shared memory"),
-        ("--reset-limit 3 --slots-per-host 2", "--slots-per-host, --reset-limit change nothing here"),
-        ("--min-np 1 --slots-per-host 2", "--slots-per-host changes nothing here"),
-        ("--binding-args='--bind-to core'", "--binding-args changes nothing here"),
-    ):
-        notes = asked(f"-np 2 {line} python train.py").notes
-        assert any(note.startswith(text) for note in notes), notes
-    line = "-np 2 --disable-cache --mpi --autotune --timeline-filename t --tcp --verbose python train.py"
-    assert asked(line).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("line", "where", "what"),
-    [
-        ("python train.py", "-np", "missing"),
-        ("-np 2", "COMMAND", "nothing to run"),
-        ("-np 3 -H a:1,b:1 python", "-np", "3 ranks asked for, 2 slots there (a:1,b:1)"),
-        ("-np 1 -H a:x python", "-H a:x", ""),
-        ("-np 1 --hostfile nowhere python", "--hostfile", "nowhere cannot be read: No such file"),
-        ("-np 2 --min-np 1 --blacklist-cooldown-range 0 9 python", "--blacklist-cooldown-range", "0 9"),
-        ("-np 2 --jsrun python", "--jsrun", "not an LSF job"),
-        ("-np 2 --start-timeout -1 python", "--start-timeout", "-1 seconds"),
-    ],
-)
-def test_what_is_refused(line: str, where: str, what: str) -> None:
-    (fault,) = asked(line).job.faults
-    assert fault.where == where and what in fault.what
-    assert fault.hint.startswith("horovodrun") or where not in ("-np", "COMMAND") or "slots" in what
+    found = dict(asked("-np 2 --tcp python").variables)
+    assert (found["NCCL_IB_DISABLE"], found["OMPI_MCA_pml"]) == ("1", "ob1")
+    assert "OMPI_MCA_pml" not in dict(asked("-np 2 --tcp python", OMPI_MCA_pml="cm").variables)
 
 
 def test_words_that_are_no_options_are_one_message(capsys: pytest.CaptureFixture[str]) -> None:
@@ -234,9 +142,9 @@ def test_words_that_are_no_options_are_one_message(capsys: pytest.CaptureFixture
 
 def test_an_lsf_job_gives_its_hosts() -> None:
     lsf = {"LSB_MCPU_HOSTS": "n1 4 n2 4", "LSB_JOBID": "1"}
-    found = asked("python train.py", environ=lsf)
+    found = asked("python train.py", **lsf)
     assert [host.name for host in found.job.hosts] == ["n1", "n2"] and found.job.faults == ()
-    assert asked("-np 2 -H a:2 python train.py", environ=lsf).job.hosts == (Host(name="a", slots=2),)
+    assert asked("-np 2 -H a:2 python train.py", **lsf).job.hosts == (Host(name="a", slots=2),)
 
 
 def test_ranks_on_other_hosts_get_the_environment() -> None:
@@ -247,23 +155,8 @@ def test_ranks_on_other_hosts_get_the_environment() -> None:
         "HOROVOD_RANK": "2", "SLURM_JOB_ID": "5", "_HOROVOD_SECRET_KEY": "x",
     }  # fmt: skip
     assert sorted(forwarded(environ)) == ["MINE", "OMPI_MCA_btl", "PATH", "WANDB_API_KEY"]
-    job = asked("-np 1 -H a:1 --log-level INFO python", environ=environ).job
+    job = asked("-np 1 -H a:1 --log-level INFO python", **environ).job
     assert dict(job.env)["MINE"] == "1" and dict(job.env)["HOROVOD_LOG_LEVEL"] == "INFO"
-
-
-def test_verbose_names_the_same_command() -> None:
-    found = same_command(asked("-np 2 -H a:1,b:1 -p 22022 --tcp --fusion-threshold-mb 1 python t.py --lr 1"))
-    assert found.startswith(
-        "ringleader run --all-gpus --ssh-port 22022 -n 2 --share-gpus --as-horovod -H a:1,b:1 "
-        "-x HOROVOD_FUSION_THRESHOLD=1048576 -x NCCL_IB_DISABLE=1 "
-    )
-    assert found.endswith(" python t.py --lr 1")
-    found = same_command(asked(f"-np 2 {ELASTIC} --max-np 4 python t.py"))
-    assert "--oversubscribe" not in found
-    assert found.endswith(
-        " --min-np 2 --max-np 4 --host-discovery-script f --slots-per-host 3 --reset-limit 5"
-        " --blacklist-cooldown-range 1 20 --elastic-timeout 9 --exclude-hosts python t.py"
-    )
 
 
 def test_what_stands_before_a_line() -> None:

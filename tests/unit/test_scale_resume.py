@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests import transcripts
 from tests.unit import test_scale
+from tests.unit.conftest import Call
 from tests.unit.test_scale import ASKED, Scripted, measure, measured, runs
 
 from ringleader.bench import run_file
@@ -193,34 +195,15 @@ def test_ranks_in_step_and_hosts_may_be_added_or_left_out_later(run_here: Path) 
     assert [one for one in request.options if one.startswith("--hosts")] == ["--hosts=h1:2,h2:2,h3:2"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--warmup 0.2 --threads 4", "--warmup: the run was measured with 0.3|--threads: the run"),
-        ("--threads abc --replace", "--threads: 'abc' is not an integer|--resume and --replace"),
-        ("-x A=2", "-x: the run was measured with MY_TOKEN, A=1; it cannot continue with A=2"),
-        ("-H h2:2,h1:2", "1x1: ran on h1, would run on h2 now"),
-        ("--no-uncoupled", "--no-uncoupled: the run was measured with it off"),
-        ("--grid 9x2", "9x2 needs 9 hosts"),
-        ("--name s", "--resume DIR and --name"),
-        ("-- python other.py", "COMMAND: was python train.py, is python other.py now"),
-    ],
-)
-def test_what_a_resumed_run_refuses(run_here: Path, words: str, said: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        session("--resume", "runs/r", *words.split())
-    assert all(text in str(raised.value) for text in said.split("|")), raised.value
+@pytest.mark.usefixtures("run_here")
+def test_what_is_refused(call: Call) -> None:
+    transcripts.check("scale/refused.txt", call, "scale")
 
 
-def test_a_changed_script_and_directories_that_are_none(run_here: Path) -> None:
-    def refused(said: str, *words: str) -> None:
-        with pytest.raises(RequestError, match=said):
-            session("--resume", *words)
-
-    refused("there is no stored run here", "runs/none")
-    refused("it is not said which run is meant", "--", "python", "train.py")
+def test_a_script_that_has_changed_ends_it(run_here: Path) -> None:
     (run_here / "train.py").write_text("print()\n")
-    refused(r"train\.py has changed since", "runs/r")
+    with pytest.raises(RequestError, match=r"train\.py has changed since"):
+        session("--resume", "runs/r")
 
 
 # Allocations
@@ -298,26 +281,6 @@ def test_each_size_has_its_workers_slots_and_words() -> None:
         assert env["RINGLEADER_REPORT_LINES"] == "1"
         assert (job.metadata.name, job.metadata.namespace) == ("t-abcde", "team")
     assert shapes == [(1, 1, "1x1", "2"), (2, 4, "2x8", "2")], "the same threads at every size"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            "--on kubernetes --gpus many --repeats 0 --start-timeout x",
-            "--grid: |--image: |--gpus: |--repeats: |COMMAND: |--start-timeout: ",
-        ),
-        (
-            "--on kubernetes --image x --grid 1x1 --lab --oversubscribe -- a",
-            "--lab: means nothing with --on kubernetes|--oversubscribe: means nothing",
-        ),
-        ("--image x --gpus 1 -- a", "--image: is for jobs on Kubernetes|--gpus: is for jobs on Kubernetes"),
-    ],
-)
-def test_every_fault_of_every_size_and_options_of_another_place(words: str, said: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        session(*words.split())
-    assert all(text in str(raised.value) for text in said.split("|")), raised.value
 
 
 def test_ranks_are_on_the_nodes_of_their_workers() -> None:
