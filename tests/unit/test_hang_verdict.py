@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from tests import transcripts
 
 from ringleader.launch.hang_verdict import Verdict, judge, read_record
 from ringleader.launch.python_stacks import Line, Stack
@@ -85,65 +86,21 @@ def test_a_rank_with_another_shape_is_named_with_both():
     )
 
 
-DEAD, KILLED = {1: "failed with exit code 1"}, {1: "ended by SIGKILL"}
-ALL = dict.fromkeys(range(4), "failed with exit code 1")
-QUEUED = "|.. 5-13?" * 3
-OTHER_ORDER = ".. 5? 6?/broadcast|.. 5? 6?/broadcast|.. 5?/broadcast 6?"
-CASES = {
-    "a mismatch that passed accuses nobody": ("4 5?|4x9 5?", {}, "all arrived () 5"),
-    "a mismatch that failed on all ranks": (".. 5@0.1|.. 5@0.1|.. 5x9@0.1|.. 5@0.1", ALL, "shape (2,) 5"),
-    "an operation whose shapes may differ": (".. 5?x1/alltoall|.. 5?x2/alltoall", {}, "all arrived () 5"),
-    "another operation": (".. 5?|.. 5?|.. 5?/broadcast|.. 5?", {}, "operation (2,) 5"),
-    "another order": (OTHER_ORDER, {}, "order (2,) 5"),
-    "two ranks that disagree": ("1?|1?/barrier", {}, "operation (0, 1) 1"),
-    "a short disagreement": ("1?@0.1|1?/barrier@0.1", {}, "nobody"),
-    "a dead rank, however short the wait": (".. 5?@0.01|dead|.. 5?@0.01", KILLED, "missing (1,) 5"),
-    "whose collective failed with the peer": (".. 5@0.02|dead|.. 5@0.02", ALL | KILLED, "missing (1,) 5"),
-    "a rank that failed after its last call": (".. 5?|..", DEAD, "missing (1,) 5"),
-    "a broadcast that a failed root has left": ("1/broadcast@30|1/broadcast@30|", DEAD, "nobody"),
-    "the free one of ranks that wait in groups": (".. 1?g1|.. 5?|.. 5?|..", {}, "missing (3,) 5"),
-    "all have arrived": (".. 5?|.. 5?", {}, "all arrived () 5"),
-    "only late entries are kept of a slow rank": ("5?|100-119", {}, "nobody"),
-    "a group made anew": ("life 1 2?|life 1|life 1 2?|life 1 2?", {}, "missing (1,) 2"),
-    "a death without a record in its second life": ("life 1 2?|dead", KILLED, "missing (1,) 2"),
-    "old and new calls are not compared": ("life 1?/broadcast|life", {}, "nobody"),
-    "of two calls under one number the unfinished": ("1 1?|", DEAD, "missing (1,) 1"),
-    "what is queued behind a call that all have made": (f".. 5?{QUEUED}", {}, "all arrived () 5"),
-    "missing in what is queued first": (f"..{QUEUED}", {}, "missing (0,) 5"),
-    "one that waits to receive is not preferred": (".. 1?/recv|..|.. 5?", {}, "missing (1,) 5"),
-}
+def test_verdicts():
+    """``--failed 012``: those ranks failed, rank 1 by a signal; ``--ended``: with exit code 0."""
 
+    def call(*calls: str) -> tuple[int, str, str]:
+        ended: dict[int, str] = {}
+        if calls[-2].startswith("--"):
+            for rank in map(int, calls[-1]):
+                failure = "ended by SIGKILL" if rank == 1 else "failed with exit code 1"
+                ended[rank] = failure if calls[-2] == "--failed" else "ended with exit code 0"
+        failed = set(ended) if calls[-2] == "--failed" else set()
+        found = verdict(*(calls[:-2] if ended else calls), ended=ended, failed=failed)
+        about = f"{found.kind}: {found.text}\n" + "".join(f"  {one}\n" for one in found.places)
+        return 0, about if found.accuses else f"nobody is accused: {about}", ""
 
-@pytest.mark.parametrize("name", CASES)
-def test_verdict(name):
-    calls, ended, expected = CASES[name]
-    found = verdict(*calls.split("|"), ended=ended, failed=set(ended))
-    assert found.accuses == (bool(found.ranks) and expected != "nobody")
-    if expected != "nobody":
-        assert f"{found.kind} {found.ranks} {found.number}" == expected
-
-
-@pytest.mark.parametrize(
-    ("calls", "ended", "said"),
-    [
-        (OTHER_ORDER, {}, "rank 2 has called operations in another order than the others, from number 5"),
-        ("1?|1?/barrier", {}, "than each other"),
-        (".. 5?|dead", KILLED, "rank 1 (ended by SIGKILL) is missing: rank 0 waits in all_reduce number 5"),
-        (".. 5?|.. 5?", {}, "none is missing, so look at the network"),
-        ("1?g1|1?", {}, "is in all_reduce of [8], number 1 of"),
-        (".. 5?|.. 5?|.. 5?/broadcast", {}, "rank 2 is in broadcast of [8] at train.py:40 in main"),
-    ],
-)
-def test_words(calls, ended, said):
-    found = verdict(*calls.split("|"), ended=ended, failed=set(ended))
-    assert said in "\n".join((found.text, *found.places))
-
-
-def test_a_rank_that_ended_well_is_missing_only_after_a_wait():
-    ended = {1: "ended with exit code 0"}
-    assert not verdict(".. 5?@0.5", "dead", ended=ended).accuses
-    found = verdict(".. 5?", "dead", ended=ended)
-    assert found.ranks == (1,) and "(ended with exit code 0)" in found.text
+    transcripts.check("hangs/verdicts.txt", call)
 
 
 def test_another_type_is_another_shape_and_another_view_is_not():
