@@ -10,6 +10,8 @@ import pytest
 from tests import transcripts
 from tests.report.conftest import Call
 from tests.report.recorded import trained
+from tests.report.test_elastic import stored
+from tests.report.test_recorded_job import elastic, restarted
 
 from ringleader.bench import run_file
 from ringleader.measurements.collective import CollectiveRun, Timing
@@ -41,6 +43,10 @@ def files(
     for name, one in runs.items():
         run_file.write(one, tmp_path / name)
     trained(tmp_path / "job", slow=1.6)
+    elastic(tmp_path / "elastic")
+    restarted(tmp_path / "restarted", None)
+    stored(tmp_path / "outcome.json")
+    stored(tmp_path / "failed.json", exit_code=7, reason="rank 0 ended")
     (tmp_path / "bad.json").write_text("x")
     (tmp_path / "link.json").symlink_to("one/run.json")
     return tmp_path
@@ -58,8 +64,8 @@ def test_what_is_printed_and_nothing_is_written(files: Path, call: Call, name: s
 
 def test_a_page_is_written_and_replaced(files: Path, call: Call) -> None:
     page = files / "page.html"
-    for words, begin in (("--format html", "<!DOCTYPE html>"), ("--format markdown --replace", "## mnist-lab")):
-        assert call(f"report one two {words} -o page.html") == (0, "", "")
+    for words, begin in (("html", "<!DOCTYPE html>"), ("markdown --replace", "## mnist-lab")):
+        assert call(f"report one two -o page.html --format {words}") == (0, "", "")
         assert page.read_text().startswith(begin)
     code, out, err = call("report slow --against one --fail-below 0.9 --json")
     assert code == 1 and json.loads(out)["guard"]["failed"] == ["4x2"] and "4x2: 0.800 of" in err

@@ -34,17 +34,6 @@ def runs(run: Run, pairs: PointToPointRun, collective: CollectiveRun, training: 
     return [run, pairs, collective, training]
 
 
-def test_headlines(runs: list[AnyRun]) -> None:
-    said = [summary(run).headline for run in runs[1:]]
-    assert said == [
-        "12 directions between hosts: in the median, 9.96 GB/s at 1 MiB (80% of the line rate) and 2.00 µs "
-        "for 8 bytes; h2 → h4 does 40% of that rate.",
-        "allreduce on 4 ranks on 4 hosts: ringleader reaches 8.98 GB/s busbw at 64 MiB, 72% of what the "
-        "line allows; at their best, mpi 4.49 GB/s.",
-        "resnet-50 on 4 ranks: ringleader does 337.0 images/s, 84% (84 to 85%) of what independent ranks do.",
-    ]  # fmt: skip
-
-
 def test_several_kinds_on_one_page(runs: list[AnyRun]) -> None:
     page = render(*runs)
     reader = read(page)

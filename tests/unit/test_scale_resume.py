@@ -118,25 +118,6 @@ def test_a_file_of_an_older_version_is_read_and_cannot_be_resumed(tmp_path: Path
     assert "could not resume" in fault.what
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"baseline": "all"}, "'all' is not hosts x slots"),
-        ({"global_batch": 0}, "0 samples cannot be"),
-        ({"points": "twice"}, "the same size is there twice"),
-        ({"points": "negative"}, "-1.0 is not a time"),
-    ],
-)
-def test_values_that_cannot_be(change: dict[str, object], said: str) -> None:
-    document = json.loads(json.dumps(run_file.to_document(interrupted(4))))
-    points = document["points"]
-    points[0]["samples"][0]["step_seconds"] = -1.0 if change.get("points") == "negative" else None
-    document |= {"points": points * 2} if change.get("points") == "twice" else {}
-    document |= {} if "points" in change else change
-    with pytest.raises(RequestError, match=said):
-        run_file.from_document(document, "r")
-
-
 # The command line
 
 
