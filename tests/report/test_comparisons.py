@@ -96,35 +96,16 @@ def test_a_loss_fails_only_where_it_is_sure(run: Run) -> None:
         assert (whole["passed"], whole["threshold"]) == (guard.passed, 0.9)
 
 
-@pytest.mark.parametrize("kind", ["run", "collective", "training"])
-def test_a_run_that_ended_early_does_not_pass(request: pytest.FixtureRequest, kind: str) -> None:
-    before = request.getfixturevalue(kind)
-    after = replace(before, name="new", failure="weights differ on rank 1")
-    guard = judge(compare(before, after), 0.9, run_failure=after.failure, allow_missing=True)
-    assert not guard.passed and not guard.failed
-    assert guard.headline == "Failed: the run ended early: weights differ on rank 1."
-    assert guard.failures == ("new failed: weights differ on rank 1",)
-    if kind == "run":
-        nothing = replace(after, points=())
-        assert not judge(compare(before, nothing), 0.9, run_failure=nothing.failure).passed
-
-
 def test_numbers_that_are_missing_do_not_pass(run: Run, collective: CollectiveRun) -> None:
-    first, other, *rest = collective.series
-    fewer = replace(first, results=first.results[:2])
-    for before, after, said in (
-        (run, replace(run, points=run.points[:2]), "2 of 4 numbers of mnist-lab are missing: 2x2; 4x2"),
-        (collective, replace(collective, series=(other, *rest)), "18 of 36 numbers"),
-        (collective, replace(collective, series=(fewer, other, *rest)), "14 of 36 numbers"),
-    ):
-        result = compare(before, replace(after, name="new"))
-        guard, allowed = judge(result, 0.9), judge(result, 0.9, allow_missing=True)
-        assert not guard.passed and guard.missing == result.only_before and not guard.failed
-        assert guard.headline.startswith("Failed: ") and said in guard.headline
-        assert "--allow-missing" in guard.failures[0]
-        assert allowed.passed and said in allowed.headline and said in allowed.warnings[0]
-        missing = json.loads(comparison_text(result, guard, "json"))["guard"]["missing"]
-        assert missing == list(result.only_before)
+    fewer = replace(collective.series[0], results=collective.series[0].results[:2])
+    after = replace(collective, name="new", series=(fewer, *collective.series[1:]))
+    result = compare(collective, after)
+    guard, allowed = judge(result, 0.9), judge(result, 0.9, allow_missing=True)
+    assert not guard.passed and guard.missing == result.only_before and not guard.failed
+    assert "14 of 36 numbers" in guard.headline and "--allow-missing" in guard.failures[0]
+    assert allowed.passed and "14 of 36 numbers" in allowed.headline + allowed.warnings[0]
+    missing = json.loads(comparison_text(result, guard, "json"))["guard"]["missing"]
+    assert missing == list(result.only_before)
     more = judge(compare(replace(run, points=run.points[:2]), replace(run, name="new")), 0.9)
     assert more.passed and not more.missing and not more.warnings
 

@@ -1,11 +1,13 @@
 """Speed-up, efficiency, and what is said about them."""
 
-from collections.abc import Sequence
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import transcripts
 
 from ringleader.metrics import Sample, Spread
 from ringleader.number_format import percent, plural, seconds, thousands, times
@@ -37,11 +39,6 @@ ONE = Point(hosts=1, slots=1, samples=taken(100, 101, 99))
 
 def eight(coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...] = ()) -> Point:
     return Point(hosts=4, slots=2, samples=coupled, uncoupled=uncoupled)
-
-
-def whole(*rates: float, name: str = "1x8", uncoupled: tuple[Sample, ...] = ()) -> Point:
-    hosts, slots = (int(part) for part in name.split("x"))
-    return Point(hosts=hosts, slots=slots, samples=taken(*rates), uncoupled=uncoupled)
 
 
 def test_ratios_are_taken_repetition_by_repetition() -> None:
@@ -97,7 +94,7 @@ def test_exchange_waiting_and_slower_computing_are_the_coupling(
 
 
 def test_parts_that_are_more_than_the_whole_explain_nothing() -> None:
-    run = run_of(SAME, pair(taken(150, 151, 149), taken(190, 191, 192)))
+    run = run_of(point_of("1x1", "100,100,100"), point_of("1x2", "150,151,149/190,191,192"))
     parts = {"total": 0.25, "sharing": 0.05, "coupling": 0.20, "exchange": 0.31, "waiting": 0.0}
     spreads = {name: Spread.of([part - 0.01, part, part + 0.01]) for name, part in parts.items()}
     losses = Losses(**spreads, slower_compute=Spread.of([-0.3, -0.1, 0.1]))
@@ -108,8 +105,9 @@ def test_parts_that_are_more_than_the_whole_explain_nothing() -> None:
 
 def test_clear_of() -> None:
     """Only where the whole interval is above or below, and there is one."""
-    for values, clear in (([0.9, 0.91, 0.92], True), ([0.9, 1.01], False), ([1.2, 1.21], True), ([0.5], False)):
-        assert Spread.of(values).clear_of(1.0) is clear, values
+    clear, unclear = ([0.9, 0.91, 0.92], [1.2, 1.21]), ([0.9, 0.95, 0.99], [0.9, 1.01], [0.5])
+    assert all(Spread.of(values).clear_of(1.0) for values in clear)
+    assert not any(Spread.of(values).clear_of(1.0) for values in unclear)
 
 
 def test_step_parts_from_the_engine_or_from_differences() -> None:
@@ -144,8 +142,9 @@ def test_words() -> None:
 
 
 def test_a_whole_host_as_the_baseline() -> None:
-    """E_node(N) = X(N) / (N/g · X(g)); published tables of large machines are told so."""
-    base, two = scalings(NODES)
+    """E_node(N) = X(N) / (N/g · X(g))."""
+    run = run_of(point_of("1x8", "800,804,796"), point_of("2x8", "1500,1508,1492"))
+    base, two = scalings(replace(run, baseline="1x8", uncoupled=False))
     assert base.efficiency is not None and base.efficiency.median == pytest.approx(1.0)
     assert two.speedup is not None and two.speedup.median == pytest.approx(1.875)
     assert two.efficiency is not None and two.efficiency.median == pytest.approx(0.9375)
@@ -153,145 +152,43 @@ def test_a_whole_host_as_the_baseline() -> None:
     assert (run_of(ONE).unit, run_of(rows).unit) == ("samples", "images")
 
 
-def pair(
-    coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...] = (), **more: tuple[Sample, ...]
-) -> Point:
-    return Point(hosts=1, slots=2, samples=coupled, uncoupled=uncoupled, **more)
+# What a run means in words
+
+SHORT = {"step": "step_seconds", "exchange": "exchange_seconds", "waiting": "waiting_seconds"}
+USUAL = {"source": "progress", "heard": 99, "seconds": 5.0}
 
 
-def odd(count: int = 1, **values: object) -> Run:
-    """One size of samples that are not as they should be."""
-    return run_of(Point(hosts=1, slots=count, samples=(Sample(rate=10, **values),) * 3))  # type: ignore[arg-type]
+def point_of(size: str, text: str) -> Point:
+    """``rates/of independent ranks/of ranks in step@value=…``: values of coupled ranks' samples."""
+    rates, *more = text.split("@")
+    values: dict[str, Any] = {}
+    for one in more:
+        name, _, value = one.partition("=")
+        values[SHORT.get(name, name)] = json.loads(value)
+    free = {"slowest_rate": values.pop("slowest_free", None)}
+    values["differences"] = tuple(values.get("differences", ()))
+    samples = {}
+    kinds = (("samples", values), ("uncoupled", free), ("in_step", {}))
+    for (kind, about), part in zip(kinds, rates.split("/"), strict=False):
+        samples[kind] = tuple(Sample(rate=float(r), **USUAL | about) for r in part.split(",") if r)  # type: ignore[arg-type]
+    hosts, slots = map(int, size.split("x"))
+    return Point(hosts=hosts, slots=slots, **samples)
 
 
-def meeting(*in_step: float) -> Run:
-    many = len(in_step)
-    coupled, free = taken(*(140, 141, 139)[:many]), taken(*(190, 191, 189)[:many])
-    return run_of(ONE, pair(coupled, free, in_step=taken(*in_step)))
+def test_what_a_run_means_in_words() -> None:
+    def call(*words: str) -> tuple[int, str, str]:
+        about = {name: value for name, _, value in (word.partition("=") for word in words)}
+        points = [point_of(name, text) for name, text in about.items() if name[0].isdigit()]
+        cores, machine = int(about.get("cores", 0)), about.get("machine", "")
+        hosts = [HostContext(name=f"h{n}", cores=cores, machine=machine) for n in range(4 if cores else 0)]
+        run = run_of(*points, repeats=int(about.get("repeats", 3)), hosts=tuple(hosts), lab="lab" in about)
+        run = replace(run, baseline=about.get("baseline", "1x1"), failure=about.get("failure", ""))
+        if "resumed" in about:
+            run = replace(run, resumed=(about["resumed"],))
+        if "strong" in about:
+            run = replace(run, strong=True, global_batch=int(about["strong"]))
+        said = summary(replace(run, uncoupled="baseline" not in about))
+        found = [f"  {text}" for text in said.findings] + [f"! {text}" for text in said.cautions]
+        return 0, "".join(f"{line}\n" for line in (said.headline, *found)), ""
 
-
-SAME = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
-CORES = tuple(HostContext(name=f"h{n}", cores=2) for n in range(4))
-CROWDED = eight(taken(190, 191, 192), taken(198, 199, 200))
-SPLIT = {"exchange_seconds": 0.004, "waiting_seconds": 0.02}
-NODES = replace(
-    run_of(whole(800, 804, 796), whole(1500, 1508, 1492, name="2x8")), baseline="1x8", uncoupled=False
-)
-STRONG = replace(run_of(ONE, pair(taken(150, 151, 149), taken(180, 181, 179))), strong=True, global_batch=256)
-LATER = tuple(replace(one, sitting=1) for one in taken(180, 181, 182))
-
-
-def lost(one: Run, coupled: Sequence[float], free: Sequence[float], **step: float) -> Run:
-    """Two ranks on a host, whose coupled ones say what a step, its exchange and its waiting take."""
-    return replace(one, points=(*one.points, pair(taken(*coupled, **step), taken(*free))))
-
-
-STEP = {"step": 0.01, "waiting_seconds": 0.0}
-LOSSES = [
-    # 21 points are lost to coupling; exchange and waiting, 7% of a step, are not called communication.
-    (
-        lost(run_of(Point(hosts=1, slots=1, samples=taken(2432, 2432, 2432))), (3742, 3750, 3735),
-             (4737, 4740, 4730), step=0.0167, exchange_seconds=0.000183, waiting_seconds=0.00106),
-        "against independent ranks 79%: of the 23 points lost, 13 go to slower computing in step with them, "
-        "6 to waiting for other ranks, 3 to sharing this machine and 1 to the exchange.|-communication",
-    ),
-    (lost(run_of(SAME), (150, 152, 148), (190, 205, 199), exchange_seconds=0.001, **STEP),
-     "of the 25 points lost, 15 go to slower computing in step with them and 10 to the exchange."),
-    (lost(run_of(SAME), (150, 152, 148), (200, 200, 200), exchange_seconds=0.004, **STEP),
-     "lost, 40 go to the exchange and 15 are won back by computing faster in step than uncoupled."),
-    (run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)), lab=True),
-     "8 ranks do 5.92× the work of one: 74% efficiency; against independent ranks 96%: of the 26 points "
-     "lost, 23 go to sharing this machine and 3 to coupling the ranks."),
-    (lost(run_of(SAME), (150, 152, 148), (190, 191)),
-     "The run is not complete, so what is lost is not split."),
-]  # fmt: skip
-HEADLINES = [
-    (run_of(Point(hosts=1, slots=1)), "Nothing was measured yet."),
-    (run_of(eight(taken(700))), "one rank was not measured"),
-    (run_of(ONE, eight(taken(592, 600, 604), taken(600, 601, 599))),
-     "of one: 74% efficiency; communication costs at most 3% (95% interval)."),
-    (run_of(ONE, eight(taken(200, 300, 590), taken(600, 601, 599))),
-     "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86%"),
-    (run_of(ONE, eight(taken(200, 300, 590, step=0.1, **SPLIT), taken(600, 601, 599))),
-     "exchanging gradients took at most 4% of a step, waiting for other ranks at most 20%."),
-    (run_of(ONE, eight(taken(592), taken(600))), ": 74% efficiency, from a single repetition."),
-    (run_of(ONE, eight(taken(592, 596, 588))), "Independent ranks were not measured"),
-    (run_of(ONE, eight(taken(640, 641, 642), taken(600, 601, 602))), "communication costs nothing here"),
-    (run_of(ONE, eight(taken(592, 596, 588), taken(800, 808, 792))),
-     "of the 26 points lost, 26 go to coupling the ranks"),
-    (NODES, "16 ranks do 1.88× the work of one host of 8 ranks: 94% efficiency."),
-    (replace(NODES, points=NODES.points[: 1]),
-     "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured."),
-    (replace(NODES, baseline="2x4"), "2 hosts of 4 ranks each were not measured"),
-    (
-        STRONG,
-        "2 ranks do the same work 1.50× as fast as one: 75% efficiency (strong scaling); against independent "
-        "ranks 83%: of the 25 points lost, |sharing this machine and smaller batches"
-        "|each rank's smaller batch",
-    ),
-]  # fmt: skip
-LIMITS = [
-    (run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))),
-     "no difference shows beyond the spread (95% interval 90% to 108%)"),
-    (run_of(ONE, CROWDED, hosts=CORES, lab=True),
-     "They have 2 cores between them, which alone leaves about 25%."),
-    # Four real machines of two cores have eight: they explain nothing.
-    (run_of(ONE, CROWDED, hosts=CORES), "-cores between"),
-    (run_of(ONE, eight(taken(600, 601, 602), taken(640, 642, 644)), hosts=CORES, lab=True), "-cores between"),
-    (run_of(ONE, eight(taken(592, 596, 588, step=0.1, **SPLIT), taken(780, 788, 772))),
-     "20.0 ms (20%) waiting|Most of the two is waiting"),
-    (run_of(ONE, eight(taken(600, 606, 594), taken(780, 788, 772, slowest_rate=78.0))),
-     "Balance: left alone, the slowest rank does 81%"),
-    (run_of(ONE, pair(taken(198, 200, 196)), eight(taken(592, 596, 588))),
-     "Where: the largest fall is from 1x2 to 4x2, 99% to 74%"),
-    (run_of(ONE, eight(taken(900, 909, 891))), "Efficiency is above 100%"),
-    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(149, 153, 150, name="1x4")),
-     "Rate: from 1x2 to 1x4 no gain shows ("),
-    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(120, 121, 119, name="1x4")),
-     "Rate: 1x4 is slower than 1x2: "),
-    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(200, 202, 198, name="1x4")), "-Rate:"),
-    (run_of(ONE, whole(180, 181, 182, name="1x2"), whole(280, 284, 276, name="1x4")),
-     "Where: the largest fall is from 1x2 to 1x4"),
-    (run_of(ONE, whole(180, 181, 182, name="1x2"), whole(240, 380, 300, name="1x4")),
-     "-fall is from 1x2 to 1x4"),
-    (
-        meeting(171, 172, 170),
-        "In step: |do 90% of what independent ones do: no transport wins that back"
-        "|Coupled ranks do 82% of that",
-    ),
-    (meeting(190, 191, 188), "no difference shows beyond the spread|Coupled ranks do 74% of that"),
-    (meeting(140, 142, 139), "do 74% of what independent ones do|Between them and coupled ranks no diff"),
-    (meeting(171), "In step: |measured once: no claim"),
-]  # fmt: skip
-CAUTIONS = [
-    (replace(run_of(ONE), failure="4x2 coupled: rank 1"), "The run ended early (4x2 coupled: rank 1)"),
-    (run_of(ONE, repeats=5), "The run is not complete"),
-    (run_of(Point(hosts=1, slots=1, samples=taken(100)), repeats=1), "One repetition"),
-    (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40%)"),
-    (odd(2, source="total", heard=1), "Not every rank reported its rate"),
-    (odd(heard=1, seconds=0.3), "measured over 300 ms only"),
-    (odd(heard=1, together=False), "At 1x1 the ranks of a run hardly trained at the same time"),
-    (odd(2, differences=("the parameters …",)), "At 1x2 the parameters …"),
-    (
-        replace(run_of(ONE, pair(LATER)), resumed=("2026-01-02T03:04:05+00:00",)),
-        "1x2 and the baseline were measured in different",
-    ),
-]
-
-
-@pytest.mark.parametrize(("run", "said"), [*LOSSES, *HEADLINES, *LIMITS, *CAUTIONS])
-def test_what_a_run_means_in_words(run: Run, said: str) -> None:
-    """``said``: parts of the sentences; ``-``: what must not be among them."""
-    words = summary(run)
-    text = "\n".join((words.headline, *words.findings, *words.cautions))
-    for part in said.split("|"):
-        assert (part.removeprefix("-") in text) != part.startswith("-"), text
-
-
-def test_a_sound_run_has_no_cautions_and_the_larger_loss_first() -> None:
-    for coupled, free, first in (
-        ((592, 596, 588), (616, 621, 613), "Sharing"),
-        ((400, 404, 396), (780, 788, 772), "Coupling"),
-    ):
-        said = summary(run_of(ONE, eight(taken(*coupled), taken(*free))))
-        assert said.cautions == () and said.findings[0].startswith(first) and len(said.findings) == 2
+    transcripts.check("scale/sentences.txt", call)
