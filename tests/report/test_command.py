@@ -10,8 +10,7 @@ import pytest
 from tests import transcripts
 from tests.report.conftest import Call
 from tests.report.recorded import trained
-from tests.report.test_elastic import stored
-from tests.report.test_recorded_job import elastic, restarted
+from tests.report.test_recorded_job import elastic, restarted, stored
 
 from ringleader.bench import run_file
 from ringleader.measurements.collective import CollectiveRun, Timing

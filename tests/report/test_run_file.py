@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests import transcripts
-from tests.report.test_elastic import outcome
+from tests.report.test_recorded_job import outcome
 
 from ringleader.bench import run_file
 from ringleader.errors import RequestError

@@ -1,10 +1,12 @@
 """Rates from lines and from progress reports."""
 
+import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import transcripts
 
 from ringleader.bench.scale.rates import (
     Kind,
@@ -25,50 +27,20 @@ from ringleader.bench.scale.rates import (
 PREFIXES = ("", "[1,13]<stdout>: ", "Fri Nov 20 23:58:47 2026<stdout>:", " 0: ", "  ")
 
 
-READ = [
-    ("30\timages/sec: 889.8 +/- nan (jitter = nan)\tnan", Line(kind=Kind.ROW, rate=889.8)),
-    ("1\timages/sec: 7 +/- 0.0 (jitter = 0.0)\t7.9\t0.1\t0.5", Line(kind=Kind.ROW, rate=7.0)),
-    ("total images/sec: 107.60", Line(kind=Kind.TOTAL, rate=107.6)),
-    ("Iter #0: 240.1 img/sec per GPU", Line(kind=Kind.ITERATION, rate=240.1)),
-    ("Total img/sec on 8 GPU(s): 1930.2 +-13.1", Line(kind=Kind.TOTAL, rate=1930.2, workers=8)),
-    ("Total img/sec on 2 CPU(s): 13.5 +-1.6", Line(kind=Kind.TOTAL, rate=13.5, workers=2)),
-    ("23/23 - 1s - 20ms/step - accuracy: 0.88 - lr: 0.004", Line(kind=Kind.EPOCH, rate=50.0, steps=23)),
-    (
-        "1/3 [==>..] - ETA: 0s - loss: 2.3" + 940 * "\b" + "\r3/3 [====] - 1s 20ms/step - loss: 2.1",
-        Line(kind=Kind.EPOCH, rate=50.0, steps=3),
-    ),
-    ("500/500 - 13s - loss: 0.3 - 13s/epoch - 2s/step", Line(kind=Kind.EPOCH, rate=0.5, steps=500)),
-    (
-        "\x1b[1m23/23\x1b[0m \x1b[32m━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m1s\x1b[0m 8ms/step - loss: 0.1",
-        Line(kind=Kind.EPOCH, rate=125.0, steps=23),
-    ),
-]
+def test_lines_are_read_behind_any_prefix() -> None:
+    """Words are written as JSON writes text: with ``\\t`` and ``\\u001b``."""
 
+    def call(word: str) -> tuple[int, str, str]:
+        text = json.loads(f'"{word}"')
+        line = parse_line(text)
+        for prefix in PREFIXES:
+            assert parse_line(prefix + text) == line == parse_line(prefix + text + "\r\n")
+        said = line and f"{line.kind.value}: {line.rate}, workers {line.workers}, steps {line.steps}"
+        return 0, f"{said}\n", ""
 
-@pytest.mark.parametrize(("text", "line"), READ)
-def test_line_is_read_behind_any_prefix(text: str, line: Line) -> None:
-    for prefix in PREFIXES:
-        assert parse_line(prefix + text) == parse_line(prefix + text + "\r\n") == line
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "images/sec: 12",
-        "\x1b[1m 1/23\x1b[0m \x1b[37m━━\x1b[0m \x1b[1m12s\x1b[0m 599ms/step - loss: 2.3",
-        "23/23 - 1s - 0s/step",
-        "1/1 - 1s - 44ms/step",
-        "10\timages/sec: 0.0 +/- 0.0 (jitter = 0.0)\t7.9",
-        "10\timages/sec: 1e999 +/- 0.0 (jitter = 0.0)\t7.9",
-        "total images/sec: 1656.82 or so",
-        "the total images/sec: 12.0",
-        "Img/sec per GPU: 241.3 +-1.6",
-        "Total img/sec on 0 GPU(s): 19.2 +-13.1",
-        "total images/sec: 1656.82" + " " * 2000 + "x",
-    ],
-)
-def test_other_lines_tell_nothing(text: str) -> None:
-    assert parse_line(text) is None
+    transcripts.check("scale/lines.txt", call)
+    assert parse_line("total images/sec: 1656.82" + " " * 2000 + "x") is None
+    assert parse_line("1/3 " + 900 * "x" + "\b\r3/3 [====] - 1s 20ms/step - loss: 2.1") is not None
 
 
 @given(st.text(max_size=200))

@@ -194,18 +194,6 @@ def test_unnamed_operations_share_lanes_and_so_do_names_beyond_the_most() -> Non
     assert len([event for event in made if event["name"] == "thread_name"]) == 1 + 1 + MOST_TRACKS
 
 
-def test_marks_lie_in_each_other() -> None:
-    trace = ChromeTrace(0, "p")
-    begun = {1: "STEP", 2: "BACKWARD", 4: "STEP", 5: "BACKWARD"}
-    ended = {3: "BACKWARD", 6: "STEP", 7: "STEP"}
-    for time in range(1, 8):
-        stage, name = (Stage.BEGIN, begun[time]) if time in begun else (Stage.END, ended[time])
-        trace.take([(time * 1000, stage, "", None, name, 0, "")])
-    spans = spans_of([json.loads(event) for event in trace.events()])
-    backward = [("BACKWARD", 2.0, 3.0), ("BACKWARD", 5.0, 6.0)]
-    assert sorted(spans[1]) == [*backward, ("STEP", 1.0, 4.0), ("STEP", 4.0, 6.0)]
-
-
 @given(
     st.lists(
         st.tuples(
