@@ -15,6 +15,11 @@ CASE = re.compile(r"^((?:# .*\n)*\$.*\n)", re.MULTILINE)
 """The words, with the comment above them."""
 
 
+def cases(name: str) -> list[str]:
+    """Return the words of every case."""
+    return [one.splitlines()[-1][1:] for one in CASE.findall((GOLDEN / name).read_text())]
+
+
 def check(name: str, call: Callable[..., tuple[int, str, str]], *before: str, after: str = "") -> None:
     """Call all words between these and compare what they print; an exit code is shown where it is not 0."""
 
@@ -24,8 +29,8 @@ def check(name: str, call: Callable[..., tuple[int, str, str]], *before: str, af
         return text.replace(shlex.quote(sys.executable), "PYTHON").replace(str(Path.cwd()), ".")
 
     file = GOLDEN / name
-    cases = CASE.findall(file.read_text())
-    made = "".join(one + shown(one.splitlines()[-1][1:]) for one in cases)
+    heads = CASE.findall(file.read_text())
+    made = "".join(head + shown(words) for head, words in zip(heads, cases(name), strict=True))
     if os.environ.get("RINGLEADER_RENEW_GOLDENS") == "1":
         file.write_text(made)
     assert made == file.read_text(), "RINGLEADER_RENEW_GOLDENS=1 writes it"

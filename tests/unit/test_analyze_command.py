@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.conftest import Call
-from tests.unit.test_trace_split import compute, document, gloo, load, on_cpus, step
+from tests.unit.test_trace_split import on_cpus, trace
 
 from ringleader.cli.run.profile import Profile
 
@@ -81,7 +81,7 @@ def test_files_that_are_no_traces_are_named_and_the_others_shown(
 
 def test_wrong_requests(call: Call, traces: Path) -> None:
     Path("hollow").mkdir()
-    Path("one.json").write_text(json.dumps(document(0, compute(0, 1))))
+    Path("one.json").write_text(json.dumps(trace("compute:0-1")))
     for words, said in (
         ("nowhere", "nowhere: there is no such file or directory"),
         ("hollow --json-file no/such", "hollow: holds no trace (.json or .json.gz)"),
@@ -94,21 +94,20 @@ def test_wrong_requests(call: Call, traces: Path) -> None:
 def test_one_rank_without_collectives_has_a_table_alone_and_what_is_unknown_is_a_dash(
     call: Call, traces: Path
 ) -> None:
-    alone = document(0, step(3, 0, 10), load(0, 4), compute(4, 9), world=1)
+    alone = trace("step3:0-10 load:0-4 compute:4-9", world=1)
     Path("one.json").write_text(json.dumps(alone))
     code, out, _ = call("analyze", "one.json")
     assert code == 0 and out.startswith("1 rank, 1 step, work of the CPU\n\na step")
     assert "collective" not in out
-    Path("one.json").write_text(json.dumps(document(1, compute(0, 1), gloo(1, 9), world=4)))
+    Path("one.json").write_text(json.dumps(trace("compute:0-1 gloo:1-9", 1, world=4)))
     _, out, _ = call("analyze", "one.json")
     assert "–" in out and "! 3 of 4 ranks have no trace (0, 2, 3)" in out
 
 
 def test_a_straggler_that_waited_itself_has_no_part(call: Call, traces: Path) -> None:
-    other = [{**gloo(20, 80, "broadcast")[1], "tid": 105}]
-    second = document(1, step(1, 0, 100), compute(0, 20), other, gloo(80, 100))
-    for rank, made in enumerate((document(0, step(1, 0, 100), compute(0, 20), gloo(20, 100)), second)):
-        Path(f"{rank}.json").write_text(json.dumps(made))
+    texts = ("step1:0-100 compute:0-20 gloo:20-100", "step1:0-100 compute:0-20 other:20-80 gloo:80-100")
+    for rank, text in enumerate(texts):
+        Path(f"{rank}.json").write_text(json.dumps(trace(text, rank)))
     _, out, _ = call("analyze", "0.json", "1.json", "--json-file", "split.json")
     assert json.loads(Path("split.json").read_text())["straggler"] == {"rank": 1, "part": None}
     assert "it waited itself" in out and "longer than" not in out
