@@ -65,16 +65,19 @@ def test_kinds_as_text_and_json(runs: list[AnyRun]) -> None:
 
 
 def test_names_cannot_become_markup(
-    pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
+    run: Run, pairs: PointToPointRun, collective: CollectiveRun, training: TrainingRun
 ) -> None:
     bad = "<script>alert(1)</script>&\u2028"
+    context = replace(run.context, command=("echo", bad), hosts=(replace(run.context.hosts[0], name=bad),))
     places = (replace(pairs.places[0], host=bad), *pairs.places[1:])
     hostile: list[AnyRun] = [
+        replace(run, name=bad, context=context, failure=bad),
         replace(pairs, name=bad, places=places, failure=bad),
         replace(collective, name=bad, series=(replace(collective.series[0], implementation=bad, note=bad),)),
         replace(training, name=bad, model=bad, arms=(replace(training.arms[0], name=bad, note=bad),)),
     ]
-    assert read(render(*hostile)).tags["script"] == 1, "our own"
+    reader = read(render(*hostile))
+    assert reader.tags["script"] == 1 and bad in "".join(reader.text), "our own"
     assert not re.search(r"(?<!\\)<script", runs_text(hostile, "markdown"))
 
 

@@ -120,14 +120,6 @@ def test_everything_is_said_and_plots_speak_for_those_who_do_not_see_them(run: R
     assert [words for words in SAID.splitlines() if words not in text] == []
 
 
-def test_what_a_user_wrote_cannot_become_markup(run: Run) -> None:
-    bad = "<script>alert(1)</script>"
-    context = replace(run.context, command=("echo", bad), hosts=(replace(run.context.hosts[0], name=bad),))
-    reader = read(render(replace(run, name=bad, context=context, failure=bad)))
-    assert reader.tags["script"] == 1, "our own"
-    assert bad in "".join(reader.text)
-
-
 WITHOUT = """
 import sys
 sys.modules[{module!r}] = None

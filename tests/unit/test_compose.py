@@ -157,15 +157,6 @@ def test_one_host(changes: dict[str, Any], slots: list[int], ports: list[int], d
     assert ["".join(ids) for ids in found] == devices
 
 
-def test_several_hosts() -> None:
-    for changes, slots in (({}, [1, 3]), ({"gpus": 8}, [8, 3]), ({"gpus": 8, "slots": 4}, [4, 3])):
-        request = replace(BASE, ranks=None, hosts=(Host(name="a"), Host(name="b", slots=3)), **changes)
-        assert [one.slots for one in application(request).containers] == slots
-        for document in services(request).values():
-            assert gpus_of(document).get("count") == changes.get("gpus")
-            assert "hostname" not in document and "extra_hosts" not in document
-
-
 def gpus_of(document: dict[str, Any]) -> dict[str, Any]:
     if "deploy" not in document:
         return {}
