@@ -175,19 +175,24 @@ def point_of(size: str, text: str) -> Point:
     return Point(hosts=hosts, slots=slots, **samples)
 
 
+def run_in(*words: str) -> Run:
+    """Words are sizes with their rates, or what is known of the run."""
+    about = {name: value for name, _, value in (word.partition("=") for word in words)}
+    points = [point_of(name, text) for name, text in about.items() if name[0].isdigit()]
+    cores, machine = int(about.get("cores", 0)), about.get("machine", "")
+    hosts = [HostContext(name=f"h{n}", cores=cores, machine=machine) for n in range(4 if cores else 0)]
+    run = run_of(*points, repeats=int(about.get("repeats", 3)), hosts=tuple(hosts), lab="lab" in about)
+    run = replace(run, baseline=about.get("baseline", "1x1"), failure=about.get("failure", ""))
+    if "resumed" in about:
+        run = replace(run, resumed=(about["resumed"],))
+    if "strong" in about:
+        run = replace(run, strong=True, global_batch=int(about["strong"]))
+    return replace(run, uncoupled="baseline" not in about)
+
+
 def test_what_a_run_means_in_words() -> None:
     def call(*words: str) -> tuple[int, str, str]:
-        about = {name: value for name, _, value in (word.partition("=") for word in words)}
-        points = [point_of(name, text) for name, text in about.items() if name[0].isdigit()]
-        cores, machine = int(about.get("cores", 0)), about.get("machine", "")
-        hosts = [HostContext(name=f"h{n}", cores=cores, machine=machine) for n in range(4 if cores else 0)]
-        run = run_of(*points, repeats=int(about.get("repeats", 3)), hosts=tuple(hosts), lab="lab" in about)
-        run = replace(run, baseline=about.get("baseline", "1x1"), failure=about.get("failure", ""))
-        if "resumed" in about:
-            run = replace(run, resumed=(about["resumed"],))
-        if "strong" in about:
-            run = replace(run, strong=True, global_batch=int(about["strong"]))
-        said = summary(replace(run, uncoupled="baseline" not in about))
+        said = summary(run_in(*words))
         found = [f"  {text}" for text in said.findings] + [f"! {text}" for text in said.cautions]
         return 0, "".join(f"{line}\n" for line in (said.headline, *found)), ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import signal
 import subprocess
@@ -143,56 +142,34 @@ def test_a_job_that_lost_a_node_waits_until_slurm_ends_it(tmp_path: Path, whose:
     assert code == 3 and err.startswith(said) and bool(err) == bool(said)
 
 
-def test_times_are_read_as_slurm_writes_them() -> None:
-    known = {"90": 5400, "1:30": 90, "2:00:00": 7200, "1-12": 129600, "1-12:30": 131400, "1-00:00:01": 86401}
-    wrong = dict.fromkeys(("", "2h", "0", "1:2:3:4", "-1", "1:00:00\n#SBATCH --x"), 0)
-    for text, seconds in (known | wrong | {"UNLIMITED": math.inf}).items():
-        assert seconds_of(text) == seconds, text
+def test_words_that_slurm_cannot_be_given_are_refused() -> None:
+    known = {part.name: part for part in parts(BatchOptions)}
 
+    def call(what: str, first: str, more: str = "") -> tuple[int, str, str]:
+        if what == "time":
+            return 0, f"{seconds_of(first):g}\n", ""
+        if what == "option":
+            try:
+                return 0, f"{known[first].read(more)}\n", ""
+            except WrongValueError as error:
+                return 2, "", f"{error.fault(known[first].spelling)}\n"
+        if what == "limit":
+            found = faults_of(BatchOptions(time=first, requeue=True), grace=float(more))
+        else:
+            options, environ = BatchOptions(sbatch_arg=(first,) if first else ()), {"SBATCH_EXPORT": more}
+            found = faults_of_export(options, {"API_TOKEN": "s3"}, environ)
+            assert not faults_of_export(options, {}, environ)
+        return 2 * bool(found), "" if found else "no fault\n", "".join(f"{one}\n" for one in found)
 
-def test_a_time_limit_must_leave_time_before_the_signal() -> None:
-    for time, grace, bad in (("2:30", 30, True), ("2:31", 30, False), ("3", 120, True), (None, 30, False)):
-        found = faults_of(BatchOptions(time=time, requeue=True), grace=grace)
-        assert [(one.where, one.hint[:8]) for one in found] == [("--time", "ask for ")] * bad
-        assert not faults_of(BatchOptions(time=time), grace=grace)
-
-
-WRONG = {
-    **dict.fromkeys(("partition", "account", "job_name"), ("", "a b", "$(x)", "-x", "a\nb")),
-    "nodes": ("0", "4-2", "two", "2-", "1\n"),
-    "time": ("0", "soon", "2h"),
-    "sbatch_arg": (
-        *("a100", "", "--x=a\nb", "--wrap=ls", "--array=1-2", "--signal=9@1"),
-        *("-a1-4", "-W", "-HW", "--arr=1-4", "--no-req", "--sig=9@1", "--"),
-    ),
-}
-
-
-@pytest.mark.parametrize("option", WRONG)
-def test_words_that_slurm_cannot_be_given_are_refused(option: str) -> None:
-    part = next(one for one in parts(BatchOptions) if one.name == option)
-    for word in WRONG[option]:
+    transcripts.check("slurm/options.txt", call)
+    assert not faults_of(BatchOptions(time="1:00"), grace=30.0), "without --requeue"
+    assert seconds_of("1:00:00\n#SBATCH --x") == 0
+    for name, word in (("partition", "a\nb"), ("nodes", "1\n"), ("sbatch_arg", "--x=a\nb")):
         with pytest.raises(WrongValueError):
-            part.read(word)
-    if option == "sbatch_arg":  # others are passed on
-        for word in ("-H", "-pgpu-a", "--wait-all-nodes=1", "--wckey=a", "--nodelist=n1", "-Cw"):
-            assert part.read(word) == word
+            known[name].read(word)
 
 
-def test_a_secret_that_sbatch_would_not_pass_on_is_refused_and_none_is_in_the_script() -> None:
-    for word, variable, is_refused in (
-        ("", "", False),
-        ("", "all", False),
-        ("", "NONE", True),
-        ("--export=NONE", "ALL", True),
-        ("--export=ALL,LR=1", "NONE", False),
-        ("--export=LR", "", True),
-        ("--export-file=vars", "", True),
-    ):
-        options, environ = BatchOptions(sbatch_arg=(word,) if word else ()), {"SBATCH_EXPORT": variable}
-        found = faults_of_export(options, {"API_TOKEN": "s3"}, environ)
-        assert [one.where for one in found] == ["-x"] * is_refused and "s3" not in str(found)
-        assert not faults_of_export(options, {}, environ)
+def test_secrets_are_not_written_into_the_script() -> None:
     words, kept = ["-x", "API_TOKEN=s3cret"], ["-x", "LR=0.1", "--env-file=API_TOKEN=x"]
     assert without_secrets(words + kept) == (["-x", "API_TOKEN", *kept], {"API_TOKEN": "s3cret"})
 
