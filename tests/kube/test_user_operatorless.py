@@ -122,7 +122,7 @@ def test_a_node_that_fails_its_check_refuses_the_job(cluster: FakeCluster, start
     command = start(*RUN[:3], "--check", "quick", *RUN[3:])
     until("a worker", lambda: cluster.get("pods", "train-worker-1"))
     cluster.kubelet.run("train-worker-0")
-    cluster.kubelet.run(launcher(cluster))
+    launcher_runs(cluster)
     said = "node gpu-7: kernel.xid: Xid 79 on GPU 0000:05:00.0: it has fallen off the bus"
     cluster.kubelet.fail_init("train-worker-1", 3, f"{said} \u2192 restart the host\n")
     assert command.ends() == 3

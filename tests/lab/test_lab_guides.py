@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.docs.pages import ROOT, blocks, commands, text_of
+from tests.docs.pages import FENCE, ROOT, blocks, commands, text_of
 
 from ringleader.bench.run_file import read_any
 
@@ -119,8 +119,8 @@ def test_the_commands_of_the_gate(
     ringleader: Any, scratch_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/guides/check-before-the-start.md").read_text("utf-8")
-    found = BLOCK.findall(text.partition("\n## On Kubernetes\n")[0])  # tests/kube has that
+    page = "docs/guides/check-before-the-start.md"
+    found = FENCE.findall(text_of(page).partition("\n## On Kubernetes\n")[0])  # tests/kube has that
     codes = []
     for (language, body), (after, shown) in zip(found, [*found[1:], ("", "")], strict=True):
         if language == "python":
