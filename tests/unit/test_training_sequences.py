@@ -4,7 +4,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from tests.sequences.judge import Trials, reference, verdict
+from tests.sequences.judge import Failure, Trials, reference, verdict
 
 pytestmark = pytest.mark.torch
 
@@ -45,8 +45,7 @@ def test_a_failure_is_made_small() -> None:
         return [{"records": one} for one in records]
 
     trials = Trials(answer)
-    cause = trials.cause(SEQUENCE, trials.failure(SEQUENCE) or "")
-    assert not isinstance(cause, str)
-    found = trials.smallest(cause).sequence
+    why = trials.failure(SEQUENCE) or ""
+    found = trials.smallest(Failure(sequence=SEQUENCE, why=why)).sequence
     assert [step["before"] for step in found["steps"]] == [[["mul"]]]
     assert (found["wrap"], found["optimizer"], found["net"]["embedding"]) == ({}, "sgd", "none")
