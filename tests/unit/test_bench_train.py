@@ -212,6 +212,7 @@ def test_what_is_wrong_with_losses_and_ranks_is_told():
     assert [one.what for one in found] == ["/x is no (2 ranks, the first 0)", "b (rank 1)"]
     # 640 images in 4.75 s; rates 128 nine times and 256 once: deviation 38.4, over √10
     lines = tf_cnn_lines([0.5, 0.25] + [0.5] * 8, [7.9] * 10, batch=64, ranks=2)
+    assert lines[:2] == ["Done warm up", "Step\tImg/sec\ttotal_loss"] and len(lines) == 7
     assert lines[2] == "1\timages/sec: 128.0 +/- 0.0 (jitter = 0.0)\t7.900"
     assert lines[3] == "10\timages/sec: 134.7 +/- 12.1 (jitter = 0.0)\t7.900"
     assert lines[4:] == ["-" * 64, "total images/sec: 269.47", "-" * 64]

@@ -186,6 +186,17 @@ def test_prefixes_of_mpirun_and_lost_hashes() -> None:
     assert plain.series == only(MODERN, "alltoall").series
 
 
+def test_types_of_one_table_and_cycles_of_one_size() -> None:
+    cycle = next(line for line in MODERN.splitlines() if "55.66" in line)
+    doubled = MODERN.replace(cycle, f"{cycle}\n{cycle.replace('55.66', '57.66')}")
+    found = only(doubled, "alltoall").series[0].results[0].out_of_place
+    times = [one and round(one * 1e6, 2) for one in (found.seconds, found.low, found.high)]
+    assert (times, found.wrong) == ([56.66, 55.66, 57.66], 0)
+    (test,) = parse_text(MODERN.replace("8388608   float", "8388608   int8"), "t")
+    runs, _ = runs_of(test, operation="alltoall", ranks=None, name="x", source="t")
+    assert [(run.name, run.dtype) for run in runs] == [("x-1", "float32"), ("x-2", "int8")]
+
+
 def test_what_is_not_as_said_is_refused() -> None:
     for text, operation, ranks, what in (
         (MODERN, "allreduce", None, "is the output of alltoall"),
