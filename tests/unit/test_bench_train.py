@@ -135,16 +135,22 @@ PLAN = TrainingPlan(model="mnist", batch=4, image_size=28, num_classes=10, repea
 @pytest.mark.parametrize(
     ("change", "where"),
     [
+        ({}, []),
         ({"model": "lenet", "precision": "int8"}, ["--model", "--precision"]),
+        ({"optimizer": "lion", "device": "tpu"}, ["--optimizer", "--device"]),
         ({"batch": 0, "steps": 0, "repeats": 0}, ["--batch", "--steps", "--repeats"]),
+        ({"warmup": -1, "readers": 0}, ["--warmup", "--readers"]),
+        ({"warmup": 0}, []),
         ({"arms": ("ringleader", "ddp", "ringleader")}, ["--arms", "--arms"]),
         ({"image_size": 32, "seq_len": 9}, ["--seq-len", "--image-size"]),
         ({"model": "resnet18", "image_size": 31, "num_classes": 1}, ["--image-size", "--num-classes"]),
+        ({"model": "resnet18", "image_size": 32, "batch": 1, "num_classes": 9}, ["--image-size"]),
         (
             {"model": "gpt", "image_size": 0, "num_classes": 0, "seq_len": 1, "data": "x"},
             ["--seq-len", "--data"],
         ),
         ({"precision": "float16", "device": "cpu"}, ["--precision"]),
+        ({"precision": "float16", "device": "cuda"}, []),
     ],
 )  # fmt: skip
 def test_all_that_is_wrong_with_a_plan(change, where):

@@ -181,6 +181,7 @@ ODD = [
     (f"mpi.sha256={SHA}", "nothing is fetched"),
     ("base=ubuntu:24.04 rdma.user-space=erdma rdma.version=1", "one version"),
     ("ucx.cuda=true", "no GPU memory"),
+    ("nccl.version=2.27.7 nccl.source=build", "NCCL need CUDA's compiler"),
     ("base=ubuntu:26.04 nccl.version=2.27.7", "no repository of NVIDIA"),
     ("base=ubuntu:24.04 rdma.user-space=efa libfabric.source=base", "its own libfabric"),
     ("base=ubuntu:24.04 rdma.user-space=doca-ofed rdma.version=77.0.0", "DOCA 77.0.0"),

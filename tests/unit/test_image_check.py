@@ -39,12 +39,16 @@ SHA = "ab" * 32
 CASES = f"""
 rule              | level   | a recipe that breaks it                                | what to change so that it does not
 build-base        | fault   | build-base=ubuntu:22.04                                | build-base=ubuntu:noble
+build-base        | fault   | base={OLD} build-base=debian:12                        | build-base=ubuntu:16.04
 build-cuda        | fault   | base={CUDA} build-base=nvidia/cuda:13.0.2-devel-ubuntu24.04 | build-base=nvidia/cuda:12.8.1-devel-ubuntu24.04
 build-cuda        | warning | base={CUDA} build-base=nvidia/cuda:12.6.3-devel-ubuntu24.04 | build-base=nvidia/cuda:12.8.0-devel-ubuntu24.04
 apt-https         | warning | {APT}                                                  | mirrors.apt=http://apt.example.org
+apt-https         | warning | base=debian:12 {APT}                                   | base={CUDA}
+torch             | fault   | torch.version=2.8.7                                    | torch.version=2.8.0
 torch-variant     | fault   | torch.version=2.8.0 torch.variant=cu118                | torch.variant=
 torchvision       | fault   | torch.version=2.8.0 torch.torchvision=0.22.0           | torch.torchvision=0.23.0
 tensorflow        | fault   | tensorflow.version=2.21.5                              | tensorflow.version=2.21.0
+mxnet             | fault   | base={OLD} mxnet.version=1.4.9                         | mxnet.version=1.4.1
 mxnet             | fault   | base={OLD} mxnet.version=1.4.1 mxnet.variant=cu91      | mxnet.variant=cu90
 horovod           | fault   | base={OLD} horovod.version=0.11.9                      | horovod.version=0.11.2
 cuda              | fault   | base=nvidia/cuda:12.7.1-base-ubuntu24.04 torch.version=2.8.0 | base={CUDA}
@@ -54,15 +58,19 @@ gpu               | fault   | gpus=h900 torch.version=2.8.0                     
 gcc               | fault   | base=debian:12 gcc.version=9                           | gcc.version=11
 mpi               | warning | mpi.source=build mpi.version=9.0 mpi.sha256={SHA}      | mpi.version=5.0.8
 wheel-python      | fault   | base=ubuntu:26.04 torch.version=2.8.0                  | base=ubuntu:24.04
+wheel-python      | fault   | base=debian:13 tensorflow.version=2.19.1               | base=ubuntu:24.04
 wheel-glibc       | fault   | base=ubuntu:18.04 torch.version=2.8.0                  | base=ubuntu:20.04
 image-cuda        | warning | base=nvidia/cuda:13.0.2-base-ubuntu24.04 torch.version=2.8.0 | base={CUDA}
 image-cuda        | fault   | base={OLD} torch.version=1.3.0 torch.variant=cu92      | torch.version=1.1.0 torch.variant=cu90
 tensorflow-cuda   | fault   | base=nvidia/cuda:13.0.2-base-ubuntu24.04 tensorflow.version=2.21.0 | base={CUDA}
 tensorflow-cuda   | fault   | base=debian:12 tensorflow.version=2.12.1               | tensorflow.gpu=false
+tensorflow-cuda   | fault   | base={OLD} tensorflow.version=1.13.1                   | tensorflow.version=1.12.0
 cudnn             | fault   | base={OLD} tensorflow.version=1.12.0                   | cudnn.version=7.4.1.5
 cudnn             | fault   | base={OLD} tensorflow.version=1.12.0 cudnn.version=8.1.1.33 | cudnn.version=7.4.1.5
+cudnn             | fault   | base={OLD} tensorflow.version=1.12.0                   | base=nvidia/cuda:9.0-cudnn7-devel-ubuntu16.04
 two-cudas         | fault   | torch.version=2.12.0 tensorflow.version=2.21.0         | torch.version=2.11.0 torch.variant=cu128
 two-cudas         | fault   | torch.version=2.8.0 tensorflow.version=2.19.1          | tensorflow.gpu=false
+two-cudas         | fault   | torch.version=2.8.0 tensorflow.version=2.21.0          | tensorflow.version=2.20.0
 horovod-torch     | fault   | base={CUDA} horovod.version=0.28.1 torch.version=2.8.0 | torch.version=2.0.1
 horovod-tensorflow | fault  | base={CUDA} horovod.version=0.28.1 tensorflow.version=2.16.2 | tensorflow.version=2.12.1
 horovod-tensorflow | warning | base={CUDA} horovod.version=0.28.1 tensorflow.version=2.15.1 | tensorflow.version=2.12.1
@@ -70,6 +78,7 @@ horovod-mpi       | fault   | base={OLD} horovod.version=0.11.2                 
 horovod-build     | fault   | base={CUDA} horovod.version=0.28.1 horovod.gpu-operations=nccl | build-base=nvidia/cuda:12.8.1-devel-ubuntu24.04
 gpu-wheel         | fault   | gpus=p100 torch.version=2.8.0                          | torch.variant=cu126
 gpu-cuda          | fault   | gpus=b200 tensorflow.version=2.19.1                    | gpus=h100
+gpu-cuda          | fault   | gpus=v100 base=nvidia/cuda:13.0.2-base-ubuntu24.04     | gpus=t4
 gpu-cuda          | fault   | gpus=h100 torch.version=2.8.0 torch.variant=cpu        | torch.variant=
 driver            | fault   | driver=535.129 torch.version=2.11.0                    | torch.version=2.8.0
 driver-gpu        | fault   | driver=590.10 gpus=v100 torch.version=2.6.0            | driver=580.65
@@ -93,6 +102,7 @@ cuda-base         | fault   | base={CUDA} cuda.version=12.6                     
 cuda-image        | fault   | base=nvidia/cuda:12.4.1-base-ubuntu24.04               | base=nvidia/cuda:12.4.1-base-ubuntu22.04
 cuda-tag          | warning | base=nvidia/cuda:12.8.9-base-ubuntu24.04               | base={CUDA}
 cuda-deleted      | fault   | base=nvidia/cuda:10.2-base-ubuntu18.04                 | base=nvidia/cuda:11.2.2-base-ubuntu18.04
+cuda-deleted      | fault   | base={OLD}                                             | base=nvidia/cuda:11.2.2-devel-ubuntu16.04
 cuda-apt-key      | fault   | base={OLD} cudnn.version=7.4.1.5                       | base={CUDA}
 base-python       | fault   | base=debian:12 python.version=3.12                     | python.source=conda
 ringleader-python | fault   | base=debian:11                                         | base=debian:12
