@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 from tests.job_outcomes import outcome_of
 
+from ringleader.bench import run_file
 from ringleader.bench.pair_measurement import PairRequest, measure, plan_of
 from ringleader.bench.pair_plan import (
     PairPlan,
@@ -212,3 +213,17 @@ def test_answers_that_nobody_understands_are_left_out():
         return Ranks()(job, environ=environ, listener=listener)
 
     assert measured(odd).transfers == measured(Ranks()).transfers
+
+
+def test_what_is_kept_is_read_again(tmp_path):
+    run = measured(Ranks())
+    run_file.write(run, tmp_path)
+    assert run_file.read_any(tmp_path) == run
+
+
+def test_a_signal_is_no_failure_of_the_measurement():
+    def stopped(job, *, environ, listener):
+        return outcome_of(dataclasses.replace(job, np=None), 130, whose="ringleader")
+
+    with pytest.raises(StoppedError):
+        measured(stopped)
