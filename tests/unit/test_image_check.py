@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from ringleader.cli.main import ringleader
 from ringleader.finding import fault
 from ringleader.images import bundled_recipes, recipe_parser
-from ringleader.images.check import BAD, Finding, Level, Selection, check, clashes, selection_of
+from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
 from ringleader.images.check.versions import covers
 from ringleader.images.tables import Cited, load
 from ringleader.images.tables.version_order import key
@@ -245,3 +245,14 @@ def test_hosts_are_not_compared_with_a_historical_image_and_it_says_so(words: st
     told = str(run("horovod-0.11", *words.split()).exception)
     assert "horovod-0.11: a historical image is kept as it is: --gpu, --driver and --network are not" in told
     assert "horovod-0.11" not in run(*words.split()).output
+
+
+def test_faults_of_one_cause_propose_the_same_cure() -> None:
+    found = check(Selection(base="ubuntu:20.04", torch="2.8.0", has_ringleader=True), load())
+    works = {one.where: one.hint for one in found if one.level is Level.FAULT}
+    assert works == {"wheel-python": "base ubuntu:24.04", "ringleader-python": "base ubuntu:24.04"}
+
+
+def test_where_gpus_are_named_no_wheel_is_proposed_whose_gpus_nobody_knows() -> None:
+    found = check(Selection(base="ubuntu:24.04", torch="2.8.0", gpus=("p100", "b200")), load())
+    assert {one.hint for one in found if one.level is Level.FAULT} == {NOTHING_NEAR}

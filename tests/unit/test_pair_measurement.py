@@ -137,6 +137,7 @@ def test_half_of_round_trips_and_shares_of_the_time():
     for times, latency, low, p99 in (
         ([2.0, 4.0], 1.5, 1.0, None),
         ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
+        ([float(n) for n in range(1000)], 249.75, 0.0, 494.5),
     ):
         assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
     sizes, left = (1, 1024, 1 << 20), 1.0
