@@ -138,15 +138,29 @@ def test_every_rule_has_a_case() -> None:
 @pytest.mark.parametrize(
     ("words", "rule", "works"),
     [
+        ("gpus=p100 torch.version=2.8.0", "gpu-wheel", "variant cu126"),
         ("gpus=h100,b200 torch.version=2.6.0", "gpu-wheel", "PyTorch 2.8.0, variant cu128"),
+        ("torch.version=2.12.0 tensorflow.version=2.21.0", "two-cudas", "variant cu126"),
         ("torch.version=2.8.0 tensorflow.version=2.19.1", "two-cudas", "TensorFlow 2.20.0"),
         ("base=ubuntu:26.04 torch.version=2.8.0", "wheel-python", "PyTorch 2.9.1, variant cu128"),
         ("torch.version=2.8.7", "torch", "nearest: 2.7.1, 2.8.0, 2.9.0"),
         ("torch.version=1.3.0 torch.variant=cu90", "torch-variant", "variants: cpu, cu92, cu100, cu101"),
+        ("base=debian:12 gcc.version=9", "gcc", "one of 11, 12"),
     ],
 )  # fmt: skip
 def test_the_nearest_set_that_works_is_told(words: str, rule: str, works: str) -> None:
     assert [one.hint for one in findings(words) if one.where == rule] == [works]
+
+
+def test_a_variant_that_there_is_not_is_called_by_its_cuda() -> None:
+    found = findings("torch.version=1.3.0 torch.variant=cu90")
+    assert "PyTorch 1.3.0 has no wheel for CUDA 9.0" in [one.what for one in found]
+
+
+def test_a_cuda_that_no_wheel_is_for_has_the_nearest_one_that_a_wheel_is_for() -> None:
+    chosen = Selection(base=OLD, cuda="9.0", torch="1.3.0", torch_variant="cu92", torchvision="0.4.1")
+    hints = [one.hint for one in check(chosen, load()) if one.where == "image-cuda"]
+    assert hints == ["PyTorch 1.1.0, variant cu90, torchvision 0.3.0"]
 
 
 def test_compiled_code_runs_within_a_major_capability() -> None:
