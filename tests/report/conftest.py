@@ -1,6 +1,7 @@
 """Runs to be rendered, with numbers that can be checked by hand."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,27 +15,21 @@ from ringleader.scaling import Context, HostContext, Point, Run
 
 
 def samples(
-    *rates: float,
-    ranks: int = 1,
-    step: float | None = None,
-    exchange: float | None = None,
-    waiting: float | None = None,
-    source: str = "progress",
+    *rates: float, ranks: int = 1, step: float | None = None, **parts: float | None
 ) -> tuple[Sample, ...]:
-    return tuple(
-        Sample(
-            rate=rate,
-            step_seconds=step,
-            exchange_seconds=exchange,
-            waiting_seconds=waiting,
-            slowest_rate=rate / ranks * 0.99 if ranks > 1 else None,
-            source=source,
-            heard=ranks,
-            seconds=4.0 if source == "progress" else 0.0,
-            tail=("[0] step 50, loss 0.2",),
-        )
-        for rate in rates
+    """``parts``: seconds of ``exchange`` and ``waiting``."""
+    one = Sample(
+        rate=1.0,
+        step_seconds=step,
+        exchange_seconds=parts.get("exchange"),
+        waiting_seconds=parts.get("waiting"),
+        source="progress",
+        heard=ranks,
+        seconds=4.0,
+        tail=("[0] step 50, loss 0.2",),
     )
+    slowest = [rate / ranks * 0.99 if ranks > 1 else None for rate in rates]
+    return tuple(replace(one, rate=r, slowest_rate=s) for r, s in zip(rates, slowest, strict=True))
 
 
 def point(hosts: int, slots: int, rates: tuple[float, ...], alone: tuple[float, ...], *parts: float) -> Point:
@@ -48,27 +43,16 @@ def point(hosts: int, slots: int, rates: tuple[float, ...], alone: tuple[float, 
 @pytest.fixture
 def run() -> Run:
     """Four sizes in a lab, three repetitions, an engine that tells its exchange."""
-    around = context(
-        *("h1", "h2", "h3", "h4"),
-        command=("python", "examples/mnist.py", "--epochs", "2"),
-        cpu="Example CPU 2.0 GHz",
-        lab=True,
-        torch="2.13.0",
-        transport="shared window, TCP",
-        threads=1,
+    about = {"lab": True, "torch": "2.13.0", "transport": "shared window, TCP", "threads": 1}
+    command = ("python", "examples/mnist.py", "--epochs", "2")
+    around = context("h1", "h2", "h3", "h4", command=command, cpu="Example CPU 2.0 GHz", **about)
+    points = (
+        Point(hosts=1, slots=1, samples=samples(100, 101, 99, step=0.1)),
+        point(1, 2, (190, 192, 188), (196, 198, 195), 0.105, 0.003, 0.001, 0.102),
+        point(2, 2, (352, 356, 350), (372, 375, 370), 0.113, 0.006, 0.002, 0.107),
+        point(4, 2, (592, 596, 588), (616, 621, 613), 0.135, 0.004, 0.002, 0.13),
     )
-    return Run(
-        name="mnist-lab",
-        context=around,
-        points=(
-            Point(hosts=1, slots=1, samples=samples(100, 101, 99, step=0.1)),
-            point(1, 2, (190, 192, 188), (196, 198, 195), 0.105, 0.003, 0.001, 0.102),
-            point(2, 2, (352, 356, 350), (372, 375, 370), 0.113, 0.006, 0.002, 0.107),
-            point(4, 2, (592, 596, 588), (616, 621, 613), 0.135, 0.004, 0.002, 0.13),
-        ),
-        repeats=3,
-        warmup=0.2,
-    )
+    return Run(name="mnist-lab", context=around, points=points, repeats=3, warmup=0.2)
 
 
 def context(*hosts: str, cpu: str = "Example CPU", **values: object) -> Context:
@@ -124,18 +108,12 @@ def timing(seconds: float, wrong: int | None = 0) -> Timing:
 
 def series_of(name: str, rate: float, start: float, sizes: tuple[int, ...]) -> CollectiveSeries:
     """Each size takes ``start`` and what ``rate`` bytes per second need."""
-    return CollectiveSeries(
-        implementation=name,
-        results=tuple(
-            CollectiveResult(
-                size=size,
-                count=size // 4,
-                out_of_place=timing(start + size / rate),
-                in_place=timing(start + 1.02 * size / rate),
-            )
-            for size in sizes
-        ),
-    )
+
+    def result(size: int) -> CollectiveResult:
+        out, inside = (timing(start + factor * size / rate) for factor in (1.0, 1.02))
+        return CollectiveResult(size=size, count=size // 4, out_of_place=out, in_place=inside)
+
+    return CollectiveSeries(implementation=name, results=tuple(map(result, sizes)))
 
 
 @pytest.fixture

@@ -3,8 +3,8 @@
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.report.conftest import Call
@@ -22,24 +22,21 @@ def recorded(tmp_path: Path) -> JobRun:
     return trained(tmp_path / "run-1")
 
 
-def test_a_trace_has_the_steps_of_ranks_events_and_counters(recorded: JobRun) -> None:
-    events = json.loads(exports.trace(recorded))["traceEvents"]
+def test_a_trace_has_the_steps_of_ranks_events_and_counters(
+    call: Call, recorded: JobRun, tmp_path: Path
+) -> None:
+    assert call("report run-1 --format trace -o trace.json") == (0, "", "")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     steps = [one for one in events if one["ph"] == "X"]
     assert {(one["pid"], one["tid"]) for one in steps} == {(1, 0), (2, 1)}
     for rank in (0, 1):
         ours = [one for one in steps if one["tid"] == rank]
-        ends = [one["ts"] + one["dur"] for one in ours]
-        assert all(end <= one["ts"] + 1 for end, one in zip(ends, ours[1:], strict=False)), "none overlaps"
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1 for a, b in pairwise(ours)), "none overlaps"
         assert all(one["args"]["mean step (ms)"] == pytest.approx(250) for one in ours)
     names = {one["args"]["name"] for one in events if one["ph"] == "M"}
     assert names == {"h1", "h2", "job", "rank 0", "rank 1"}
-    counters = {one["name"] for one in events if one["ph"] == "C"}
-    assert {
-        "rate",
-        "step_seconds 0.99",
-        "sent_bytes_per_second mlx5_0/1",
-        "gpu_power_watts 0",
-    } <= counters
+    counters = {"rate", "step_seconds 0.99", "sent_bytes_per_second mlx5_0/1", "gpu_power_watts 0"}
+    assert counters <= {one["name"] for one in events if one["ph"] == "C"}
 
 
 def test_prometheus_reads_its_text(recorded: JobRun) -> None:
@@ -77,13 +74,10 @@ def test_tensorboard_reads_its_scalars(recorded: JobRun, tmp_path: Path) -> None
     exports.tensorboard(recorded, tmp_path / "board")
     found = EventAccumulator(str(tmp_path / "board"))
     found.Reload()
-    assert {"rate", "step_seconds/0.5", "rank_step_seconds/1/h2", "gpu_power_watts/h1/0"} <= set(
-        found.Tags()["scalars"]
-    )
-    rates = found.Scalars("rate")
-    assert rates[5].value == pytest.approx(256.0) and rates[5].wall_time == pytest.approx(
-        LAUNCH + rates[5].step, abs=1
-    )
+    tags = {"rate", "step_seconds/0.5", "rank_step_seconds/1/h2", "gpu_power_watts/h1/0"}
+    assert tags <= set(found.Tags()["scalars"])
+    rate = found.Scalars("rate")[5]
+    assert rate.value == pytest.approx(256.0) and rate.wall_time == pytest.approx(LAUNCH + rate.step, abs=1)
 
 
 def test_mlflow_reads_its_store(recorded: JobRun, tmp_path: Path) -> None:
@@ -117,31 +111,3 @@ def test_a_missing_library_is_named_with_its_command(recorded: JobRun, tmp_path:
     done = subprocess.run([sys.executable, "-c", MISSING, *words], capture_output=True, text=True, timeout=60)
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert f"--format {form} needs" in done.stderr and f"pip install 'ringleader[{form}]'" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("report run-1 --format mlflow", "--format mlflow: writes a directory|name it with -o"),
-        ("report run-1 run-1 --format trace", "--format trace: writes one run"),
-        ("report one --format trace", "one: holds a scaling run; --format trace is for runs"),
-    ],
-)
-def test_what_cannot_be_exported(
-    call: Call,
-    recorded: JobRun,
-    tmp_path: Path,
-    run: Any,
-    line: str,
-    said: str,
-) -> None:
-    from ringleader.bench import run_file
-
-    run_file.write(run, tmp_path / "one")
-    code, out, err = call(line)
-    assert (code, out) == (2, "") and all(part in err for part in said.split("|")), err
-
-
-def test_the_command_writes_a_file(call: Call, recorded: JobRun, tmp_path: Path) -> None:
-    assert call("report run-1 --format trace -o trace.json") == (0, "", "")
-    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

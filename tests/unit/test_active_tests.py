@@ -107,7 +107,13 @@ class Cluster:
 def measured(cluster, hosts=HOSTS, known=None, **options):
     job = Job(command=("ignored",), hosts=tuple(Host(name=name, slots=8) for name in hosts), np=99)
     told = []
-    options = {"seconds": 20.0, "progress": told.append, "environ": {}, "launch": cluster} | options
+    options = {
+        "seconds": 20.0,
+        "program_seconds": 900.0,
+        "progress": told.append,
+        "environ": {},
+        "launch": cluster,
+    } | options
     return measure_hosts(job, facts=known or {}, **options), told
 
 
@@ -166,6 +172,59 @@ def test_every_port_is_measured_with_the_same_port_of_a_neighbor_and_a_slow_one_
         ("active.rdma_latency", ("h3",)),
     }
     assert all("h3 mlx5_1:1" in one.subject for one in bad), bad
+
+
+@pytest.mark.parametrize(
+    ("budget", "run", "late"),
+    [
+        (5.0, 0, {"mlx5_0:1", "mlx5_1:1", "mlx5_2:1"}),  # none is begun that can't end
+        (30.0, 1, {"mlx5_2:1"}),  # ports of one rate take longer than there was time for
+        (90.0, 2, set()),
+    ],
+)
+def test_perftest_has_one_deadline_and_the_ports_that_missed_it_are_named(
+    budget: float, run: int, late: set[str]
+) -> None:
+    time = [0.0]
+    cluster = Cluster()
+
+    def launch(job, *, environ, listener):
+        before = len(cluster.programs)
+        outcome = cluster(job, environ=environ, listener=listener)
+        time[0] += 25.0 * (len(cluster.programs) - before)
+        return outcome
+
+    known = {host: facts(ports=(400e9, 400e9, 100e9)) for host in HOSTS}
+    results, told = measured(cluster, known=known, launch=launch, now=lambda: time[0], program_seconds=budget)
+    assert len(cluster.programs) == run and not results.failure
+    assert all(
+        job.timeout <= budget
+        for job in cluster.jobs
+        if "pair_program" in str(job.command[3]) and "perftest" in str(job.command)
+    )
+    found = [one for one in judge(results) if "no time left to measure" in one.seen]
+    named = {name for name in ("mlx5_0:1", "mlx5_1:1", "mlx5_2:1") if any(name in one.seen for one in found)}
+    assert named == late and all(one.hosts == HOSTS for one in found)
+    assert bool(late) == any(line.startswith("no time left to measure") for line in told)
+
+
+def test_a_run_that_the_deadline_ends_keeps_what_was_measured() -> None:
+    """The launcher stops it; ports that were measured by then are judged, the others named."""
+    time = [0.0]
+    cluster = Cluster()
+
+    def launch(job, *, environ, listener):
+        known = len(cluster.programs)
+        outcome = cluster(job, environ=environ, listener=listener)
+        if len(cluster.programs) == known:
+            return outcome
+        time[0] += job.timeout
+        return outcome_of(job, 124, whose="ringleader", reason="the time is over")
+
+    known = {host: facts() for host in HOSTS}
+    results, _ = measured(cluster, known=known, launch=launch, now=lambda: time[0], program_seconds=20.0)
+    assert not results.failure and results.programs[0].run.transfers
+    assert not [one for one in judge(results) if "no time left" in one.seen and "mlx5_0:1 of h1" in one.seen]
 
 
 def test_the_port_that_was_asked_for_is_the_only_one():

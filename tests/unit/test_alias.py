@@ -1,7 +1,7 @@
 """``horovod.x.y`` is the module ``ringleader.x.y``: every way in, and what scripts do with such a module.
 
-What changes the import system runs in its own interpreter; a package ``horovod`` that tests find on
-their path stands for a real Horovod.
+What changes the import system runs in its own interpreter; a package ``horovod`` on its path stands for a
+real Horovod.
 """
 
 import importlib
@@ -57,9 +57,6 @@ def real(tmp_path: Path) -> Path:
     return package.parent
 
 
-# the finder, with its own names
-
-
 @pytest.fixture
 def packages(tmp_path: Path) -> Iterator[AliasFinder]:
     """A package ``newname`` with modules that count how often they are loaded; ``oldname`` stands for it."""
@@ -79,56 +76,38 @@ def packages(tmp_path: Path) -> Iterator[AliasFinder]:
         del sys.modules[name]
 
 
-def test_one_module_under_two_names_is_loaded_once(packages: AliasFinder) -> None:
+def test_one_module_under_two_names_is_loaded_once_and_keeps_its_description(packages: AliasFinder) -> None:
     leaf = importlib.import_module("oldname.sub.leaf")
-    import newname  # type: ignore[import-not-found]
     import newname.sub.leaf  # type: ignore[import-not-found]
 
     assert leaf is newname.sub.leaf is sys.modules["oldname.sub"].leaf
-    assert sys.modules["oldname"] is newname
-    assert newname.loads == ["sub", "leaf"]
-
-
-def test_the_module_keeps_its_own_description(packages: AliasFinder) -> None:
-    leaf = importlib.import_module("oldname.sub.leaf")
-    assert leaf.__name__ == "newname.sub.leaf"
-    assert leaf.__spec__ is not None and leaf.__spec__.name == "newname.sub.leaf"
+    assert sys.modules["oldname"] is newname and newname.loads == ["sub", "leaf"]
+    assert leaf.__spec__ is not None and leaf.__spec__.name == leaf.__name__ == "newname.sub.leaf"
     before = leaf.Kept
-    assert importlib.reload(leaf) is leaf
-    assert leaf.Kept is not before
+    assert importlib.reload(leaf) is leaf and leaf.Kept is not before
     assert importlib.import_module("oldname.sub.leaf") is leaf
 
 
-def test_other_names_are_none_of_its_business(packages: AliasFinder) -> None:
-    assert packages.find_spec("oldnames") is None
-    assert packages.find_spec("newname.oldname") is None
-
-
-def test_what_is_missing_is_named(packages: AliasFinder) -> None:
-    with pytest.raises(
-        ModuleNotFoundError, match=r"'oldname\.sub\.gone'.*does not offer 'sub\.gone'"
-    ) as caught:
+def test_what_is_missing_is_named_and_other_names_are_left_alone(packages: AliasFinder) -> None:
+    assert packages.find_spec("oldnames") is None and packages.find_spec("newname.oldname") is None
+    missing = r"'oldname\.sub\.gone'.*does not offer 'sub\.gone'"
+    with pytest.raises(ModuleNotFoundError, match=missing) as caught:
         importlib.import_module("oldname.sub.gone")
     assert caught.value.name == "oldname.sub.gone"
     # What a module of the package itself lacks is told as it is.
     with pytest.raises(ModuleNotFoundError, match="nowhere_to_be_found"):
         importlib.import_module("oldname.broken")
-
-
-def test_a_package_that_is_not_installed_is_named() -> None:
-    finder = AliasFinder({"oldname": "newname_that_is_nowhere"})
     with pytest.raises(ModuleNotFoundError, match=r"newname_that_is_nowhere.*not installed"):
-        finder.find_spec("oldname")
-
-
-# what scripts do
+        AliasFinder({"oldname": "newname_that_is_nowhere"}).find_spec("oldname")
 
 
 def test_paths_that_scripts_import(tmp_path: Path) -> None:
     code = """
-import sys, pickle, unittest.mock
-import horovod, horovod.torch as hvd
-import ringleader, ringleader.torch
+import sys
+print([name for name in sys.modules if 'horovod' in name or 'torch' in name])
+import pickle, unittest.mock
+import horovod, horovod.torch as hvd, horovod.common.process_sets as sets
+import ringleader, ringleader.torch, ringleader.common.util, ringleader.adapters.util
 from horovod.torch.mpi_ops import synchronize
 from horovod.torch.functions import broadcast_object
 from horovod.torch.compression import Compression
@@ -137,110 +116,65 @@ from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import _cache, env, gloo_built, mpi_built
 from horovod.runner.util.threads import in_thread
 assert horovod is ringleader and hvd is ringleader.torch
+assert ringleader.common is ringleader.adapters is horovod.common
+assert ringleader.common.util is ringleader.adapters.util and sets is ringleader.adapters.process_sets
 assert DistributedOptimizer is ringleader.torch.DistributedOptimizer
-assert HorovodInternalError is hvd.HorovodInternalError
+assert HorovodInternalError is hvd.HorovodInternalError is ringleader.adapters.exceptions.HorovodInternalError
 assert mpi_built() and not gloo_built()
 with unittest.mock.patch("horovod.torch.mpi_ops.synchronize", 7):
     assert ringleader.torch.mpi_ops.synchronize == 7
 assert ringleader.torch.mpi_ops.synchronize is synchronize
-old = b"chorovod.common.exceptions\\nHorovodInternalError\\n."
-assert pickle.loads(old) is HorovodInternalError
-assert pickle.loads(pickle.dumps(Compression.fp16)) is Compression.fp16
-try:
-    import horovod.spark
-except ImportError as error:
-    print(error)
+assert pickle.loads(b"chorovod.common.exceptions\\nHorovodInternalError\\n.") is HorovodInternalError
+for one in (HorovodInternalError, Compression.fp16):
+    assert pickle.loads(pickle.dumps(one)) is one
+ringleader.alias.install()  # again, and in use
+for name in ("horovod.spark", "ringleader.common.nothing"):
+    try:
+        __import__(name)
+    except ImportError as error:
+        print(error)
 """
-    said = check(code, tmp_path)
-    assert "'horovod.spark'" in said and "does not offer 'spark' yet" in said
+    before, spark, nothing = check(code, tmp_path).splitlines()
+    assert before == "[]", "nothing is loaded before a script asks"
+    assert "'horovod.spark'" in spark and "does not offer 'spark' yet" in spark
+    assert "ringleader.common.nothing" in nothing
 
 
-def test_what_frameworks_share_has_the_name_that_scripts_import(tmp_path: Path) -> None:
-    code = """
-import pickle
-from ringleader.common.exceptions import HorovodInternalError
-import ringleader.common.util, ringleader.adapters.util, ringleader.adapters.exceptions
-import horovod.common, horovod.common.process_sets as sets
-assert HorovodInternalError is ringleader.adapters.exceptions.HorovodInternalError
-assert ringleader.common is ringleader.adapters is horovod.common
-assert ringleader.common.util is ringleader.adapters.util
-assert sets is ringleader.adapters.process_sets
-assert pickle.loads(pickle.dumps(HorovodInternalError)) is HorovodInternalError
-try:
-    import ringleader.common.nothing
-except ImportError as error:
-    print(error)
-"""
-    assert "ringleader.common.nothing" in check(code, tmp_path)
-
-
-def test_nothing_is_loaded_before_a_script_asks(tmp_path: Path) -> None:
-    shown = check(
-        "import sys; print([name for name in sys.modules if 'horovod' in name or 'torch' in name])", tmp_path
-    )
-    assert shown.strip() == "[]"
-
-
-def test_installing_again_changes_nothing(tmp_path: Path) -> None:
-    code = "import sys; n = len(sys.meta_path); ringleader.alias.install(); print(len(sys.meta_path) - n)"
-    assert check(code, tmp_path).strip() == "0"
-    # Also when the alias is in use.
-    assert check("import horovod; ringleader.alias.install()", tmp_path) == ""
-
-
-# who wins
+ASK = "import horovod; print(getattr(horovod, 'who', horovod.__name__))"
 
 
 def test_an_installed_horovod_stays_unless_the_alias_is_asked_for(real: Path) -> None:
-    ask = "import horovod; print(getattr(horovod, 'who', horovod.__name__))"
-    assert python("-c", ask, cwd=real.parent, path=str(real)).stdout.strip() == "the real one"
-    assert python("-c", INSTALL + ask, cwd=real.parent, path=str(real)).stdout.strip() == "ringleader"
-    both = f"{directory()}:{real}"
-    assert python("-c", ask, cwd=real.parent, path=both).stdout.strip() == "ringleader"
-
-
-def test_too_late_is_said(real: Path) -> None:
-    done = python("-c", "import horovod\n" + INSTALL, cwd=real.parent, path=str(real))
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("ImportError: horovod is loaded already, from ")
-
-
-# through PYTHONPATH
+    for code, path, who in (
+        (ASK, str(real), "the real one"),
+        (INSTALL + INSTALL + ASK, str(real), "ringleader"),
+        (ASK, f"{directory()}:{real}", "ringleader"),
+    ):
+        assert python("-c", code, cwd=real.parent, path=path).stdout.strip() == who
+    late = python("-c", "import horovod\n" + INSTALL, cwd=real.parent, path=str(real))
+    assert late.returncode == 1
+    assert late.stderr.splitlines()[-1].startswith("ImportError: horovod is loaded already, from ")
 
 
 def test_the_directory_for_other_launchers(tmp_path: Path) -> None:
-    code = "import horovod as h, horovod.common.util as u; print(u.__name__, h.__file__)"
-    done = python("-c", code, cwd=tmp_path, path=directory())
-    assert done.returncode == 0, done.stderr
-    name, file = done.stdout.strip().split(" ", 1)
-    assert name == "ringleader.adapters.util" and file.endswith("ringleader/__init__.py")
+    for words, code, said in (
+        (("-c", "import horovod.common.util as u; print(u.__name__)"), 0, "ringleader.adapters.util"),
+        (("-m", "horovod", "--version"), 0, "ringleader,"),
+        (("-m", "horovod.spark"), 1, "does not offer 'spark' yet"),
+    ):
+        done = python(*words, cwd=tmp_path, path=directory())
+        assert done.returncode == code and said in done.stdout + done.stderr
 
 
-def test_python_dash_m(tmp_path: Path) -> None:
-    done = python("-m", "horovod", "--version", cwd=tmp_path, path=directory())
-    assert (done.returncode, done.stdout.split(",")[0]) == (0, "ringleader")
-    done = python("-m", "horovod.spark", cwd=tmp_path, path=directory())
-    assert done.returncode == 1 and "does not offer 'spark' yet" in done.stderr
-
-
-# through the ranks' sitecustomize
-
-
-def test_ranks_have_it_only_when_it_was_asked_for(real: Path) -> None:
-    ask = "import horovod; print(getattr(horovod, 'who', horovod.__name__))"
+def test_ranks_have_it_only_when_it_was_asked_for_and_load_nothing_for_it(real: Path) -> None:
     path = f"{INJECT}:{real}"
+    show = "import sys; print([name for name in sys.modules if 'ringleader' in name or 'horovod' in name]); "
+    loaded = set()
     for value, expected in (("", "the real one"), ("0", "the real one"), ("1", "ringleader")):
-        done = python("-c", ask, cwd=real.parent, path=path, RINGLEADER_AS_HOROVOD=value)
-        assert (done.stdout.strip(), done.stderr) == (expected, "")
-
-
-def test_ranks_load_nothing_for_it(tmp_path: Path) -> None:
-    show = (
-        "import sys; print(sorted(name for name in sys.modules if 'ringleader' in name or 'horovod' in name))"
-    )
-    plain = python("-c", show, cwd=tmp_path, path=str(INJECT))
-    asked = python("-c", show, cwd=tmp_path, path=str(INJECT), RINGLEADER_AS_HOROVOD="1")
-    assert plain.stdout == asked.stdout != ""
+        done = python("-c", show + ASK, cwd=real.parent, path=path, RINGLEADER_AS_HOROVOD=value)
+        before, who = done.stdout.splitlines()
+        assert (who, done.stderr) == (expected, "")
+        loaded.add(before)
+    assert len(loaded) == 1
 
 
 def test_an_interpreter_without_ringleader_is_named(real: Path) -> None:
@@ -254,20 +188,6 @@ def test_an_interpreter_without_ringleader_is_named(real: Path) -> None:
     assert "--as-horovod" in last and sys.executable in last
 
 
-# python -m ringleader.alias
-
-
-@pytest.mark.parametrize("words", [[], ["-m"], ["--odd", "a.py"]])
-def test_words_that_ask_for_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
-    assert capsys.readouterr().err.startswith("usage: ")
-
-
-def test_search_path_has_the_directory_once_in_front() -> None:
-    assert search_path("/o", "") == "/o"
-    assert search_path("/o", "/a:/o::/b") == "/o:/a:/b"
-
-
 SCRIPT = """
 import multiprocessing, os, sys
 from concurrent.futures import ProcessPoolExecutor
@@ -278,90 +198,62 @@ def name(_):
     return util.__name__
 
 if __name__ == "__main__":
-    print(name(0), sys.argv, neighbor.here)
+    print(name(0), __name__, sys.argv, neighbor.here)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         print(list(pool.map(name, [0])))
     sys.exit(5)
 """
 
 
-def test_a_script_runs_as_if_python_had_been_given_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("my scripts/train.py",), ("-m", "train")])
+def test_a_script_or_module_runs_as_python_would_run_it(tmp_path: Path, words: tuple[str, ...]) -> None:
     scripts = tmp_path / "my scripts"
     scripts.mkdir()
     (scripts / "train.py").write_text(SCRIPT)
     (scripts / "neighbor.py").write_text("here = 'beside'\n")
-    done = python("-m", "ringleader.alias", "my scripts/train.py", "-m", "a b", cwd=tmp_path)
+    cwd = scripts if words[0] == "-m" else tmp_path
+    done = python("-m", "ringleader.alias", *words, "-m", "a b", cwd=cwd)
     assert (done.returncode, done.stderr) == (5, "")
+    script = str(scripts / "train.py") if words[0] == "-m" else words[0]
     assert done.stdout.splitlines() == [
-        "ringleader.adapters.util ['my scripts/train.py', '-m', 'a b'] beside",
+        f"ringleader.adapters.util __main__ {[script, '-m', 'a b']} beside",
         "['ringleader.adapters.util']",
     ]
 
 
-def test_a_module_runs_too(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text("import horovod, sys\nprint(horovod.__name__, __name__, sys.argv[1:])\n")
-    done = python("-m", "ringleader.alias", "-m", "job", "-x", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, "ringleader __main__ ['-x']\n")
+def test_wrong_words_and_the_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, code, said in (
+        (["gone.py"], 2, "ringleader: there is no script gone.py\n"),
+        ([], 2, "usage: "),
+        (["-m"], 2, "usage: "),
+        (["--odd", "a.py"], 2, "usage: "),
+        (["--path"], 0, f"{directory()}\n"),
+    ):
+        assert main(words) == code
+        printed = capsys.readouterr()
+        assert (printed.err if code else printed.out).startswith(said)
+    assert search_path("/o", "") == "/o" and search_path("/o", "/a:/o::/b") == "/o:/a:/b"
 
 
-def test_wrong_words(tmp_path: Path) -> None:
-    done = python("-m", "ringleader.alias", "gone.py", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (2, "ringleader: there is no script gone.py\n")
-    done = python("-m", "ringleader.alias", cwd=tmp_path)
-    assert done.returncode == 2 and done.stderr.startswith("usage: ")
-    done = python("-m", "ringleader.alias", "--path", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"{directory()}\n")
+def test_environment_within_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RINGLEADER_TEST_B", "before")
+    monkeypatch.delenv("RINGLEADER_TEST_A", raising=False)
+    with env(RINGLEADER_TEST_A="1", RINGLEADER_TEST_B="2", RINGLEADER_TEST_C=None):
+        assert os.environ["RINGLEADER_TEST_A"] == "1" and os.environ["RINGLEADER_TEST_B"] == "2"
+        assert "RINGLEADER_TEST_C" not in os.environ
+    assert "RINGLEADER_TEST_A" not in os.environ and os.environ["RINGLEADER_TEST_B"] == "before"
 
 
-# modules that exist for their paths
-
-
-def test_environment_within_a_block() -> None:
-    os.environ.pop("RINGLEADER_TEST_A", None)
-    os.environ["RINGLEADER_TEST_B"] = "before"
-    try:
-        with env(RINGLEADER_TEST_A="1", RINGLEADER_TEST_B="2", RINGLEADER_TEST_C=None):
-            assert os.environ["RINGLEADER_TEST_A"] == "1" and os.environ["RINGLEADER_TEST_B"] == "2"
-            assert "RINGLEADER_TEST_C" not in os.environ
-        assert "RINGLEADER_TEST_A" not in os.environ and os.environ["RINGLEADER_TEST_B"] == "before"
-    finally:
-        del os.environ["RINGLEADER_TEST_B"]
-
-
-@pytest.mark.parametrize(
-    ("version", "target", "later"),
-    [
-        ("2.13.0", "2.9.1", True),
-        ("2.9.0", "2.9.0", True),
-        ("2.9.0+cpu", "2.9.0", True),
-        ("2.9", "2.9.1", False),
-        ("2.9.0rc1", "2.9.0", False),
-        ("2.9.0.dev1", "2.9.0", False),
-        ("1.10.2", "2.0.0", False),
-    ],
-)
-def test_versions(version: str, target: str, later: bool) -> None:
-    assert is_version_greater_equal_than(version, target) is later
-
-
-def test_versions_that_are_none() -> None:
+def test_versions_and_other_small_questions() -> None:
+    later = (("2.13.0", "2.9.1"), ("2.9.0", "2.9.0"), ("2.9.0+cpu", "2.9.0"))
+    earlier = (("2.9", "2.9.1"), ("2.9.0rc1", "2.9.0"), ("2.9.0.dev1", "2.9.0"), ("1.10.2", "2.0.0"))
+    assert all(is_version_greater_equal_than(*both) for both in later)
+    assert not any(is_version_greater_equal_than(*both) for both in earlier)
     for version, target in (("2.0.0", "2.0"), (2, "2.0.0"), ("new", "2.0.0")):
         with pytest.raises(ValueError):
             is_version_greater_equal_than(version, target)  # type: ignore[arg-type]
-
-
-def test_small_questions() -> None:
-    assert [num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4, 6, 8)] == [
-        False,
-        True,
-        True,
-        False,
-        True,
-        False,
-        True,
-    ]
-    assert split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]]
-    assert split_list([1], 3) == [[1], [], []]
+    assert [n for n in range(9) if num_rank_is_power_2(n)] == [1, 2, 4, 8]
+    assert split_list([1, 2, 3, 4, 5], 3) == [[1, 2], [3, 4], [5]] and split_list([1], 3) == [[1], [], []]
     assert is_iterable("x") and not is_iterable(1)
     assert extension_available("torch") and not extension_available("mxnet")
 

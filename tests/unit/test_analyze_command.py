@@ -3,23 +3,18 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.conftest import Call
-from tests.unit.test_trace_split import compute, document, gloo, load, on_cpus, step
+from tests.unit.test_trace_split import on_cpus, trace
 
 from ringleader.cli.run.profile import Profile
 
 
-@pytest.fixture(autouse=True)
-def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.fixture
-def traces(tmp_path: Path) -> Path:
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Rank 0 as text, rank 1 compressed, as ``tensorboard_trace_handler`` writes with ``use_gzip``."""
+    monkeypatch.chdir(tmp_path)
     directory = tmp_path / "traces"
     directory.mkdir()
     first, second = on_cpus()
@@ -46,27 +41,28 @@ all_reduce                     4  144 ms    44.0 ms    60.0 ms       40.0 ms
 """
 
 
-def test_a_directory_is_shown_as_a_table(call: Call, traces: Path) -> None:
+def test_a_directory_is_shown_as_a_table_and_as_json(call: Call, traces: Path) -> None:
     assert call("analyze", "traces") == (0, TABLE, "")
-    assert call("analyze", *(str(file) for file in traces.iterdir())) == (0, TABLE, "")
-
-
-def test_json_has_seconds_and_the_straggler(call: Call, traces: Path) -> None:
+    files = sorted(traces.iterdir())
+    assert call("analyze", *map(str, files)) == (0, TABLE, "")
     code, out, err = call("analyze", "traces", "--json", "--json-file", "split.json")
     found = json.loads(out)
     assert (code, err, json.loads(Path("split.json").read_text())) == (0, "", found)
     assert found["straggler"] == {"rank": 1, "part": "input"}
     assert found["sum"]["waiting"] == pytest.approx(0.06)
-    assert [rank["file"] for rank in found["ranks"]] == ["h1_17.1.pt.trace.json", "h2_19.1.pt.trace.json.gz"]
+    assert [rank["file"] for rank in found["ranks"]] == [file.name for file in files]
 
 
-def test_files_that_are_no_traces_are_named_and_the_others_shown(call: Call, traces: Path) -> None:
+def test_files_that_are_no_traces_are_named_and_the_others_shown(
+    call: Call, traces: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringleader.cli.analyze.LARGEST", 500_000)
     whole = (traces / "h2_19.1.pt.trace.json.gz").read_bytes()
     broken: dict[str, tuple[bytes, str]] = {
         "cut.json.gz": (whole[:-40], "is cut short or damaged"),
         "flipped.json.gz": (whole[:60] + b"\0\0\0\0" + whole[64:], "is cut short or damaged"),
+        "bomb.json.gz": (gzip.compress(b'{"traceEvents": [' + b" " * 600_000 + b"]}"), "is larger than"),
         "empty.json": (b"", "is not JSON, or cut short"),
-        "text.json": (b'{"traceEvents": [{"ph": "X"', "is not JSON, or cut short"),
         "nothing.json": (b'{"traceEvents": []}', "has no operation and no kernel: nothing was recorded"),
         "run.json": (b'{"kind": "scaling"}', "is not a trace of PyTorch's profiler"),
         "deep.json": (b"[" * 200_000, "nested too deep"),
@@ -83,52 +79,35 @@ def test_files_that_are_no_traces_are_named_and_the_others_shown(call: Call, tra
     assert (code, out) == (2, "") and len(err.splitlines()) == len(broken)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["nowhere"], "nowhere: there is no such file or directory"),
-        (["hollow"], "hollow: holds no trace (.json or .json.gz)"),
-        (["hollow", "--json-file", "no/such"], "hollow: holds no trace"),
-        (["one.json", "--json-file", "one.json"], "one.json is read by this command"),
-    ],
-)
-def test_wrong_requests(call: Call, tmp_path: Path, words: list[str], said: str) -> None:
-    (tmp_path / "hollow").mkdir()
-    (tmp_path / "one.json").write_text(json.dumps(document(0, compute(0, 1))))
-    code, out, err = call("analyze", *words)
-    assert (code, out) == (2, "") and said in err
+def test_wrong_requests(call: Call, traces: Path) -> None:
+    Path("hollow").mkdir()
+    Path("one.json").write_text(json.dumps(trace("compute:0-1")))
+    for words, said in (
+        ("nowhere", "nowhere: there is no such file or directory"),
+        ("hollow --json-file no/such", "hollow: holds no trace (.json or .json.gz)"),
+        ("one.json --json-file one.json", "one.json is read by this command"),
+    ):
+        code, out, err = call("analyze", *words.split())
+        assert (code, out) == (2, "") and said in err
 
 
-def test_one_rank_without_collectives_has_a_table_alone(call: Call, tmp_path: Path) -> None:
-    alone = document(0, step(3, 0, 10), load(0, 4), compute(4, 9), world=1)
-    (tmp_path / "one.json").write_text(json.dumps(alone))
+def test_one_rank_without_collectives_has_a_table_alone_and_what_is_unknown_is_a_dash(
+    call: Call, traces: Path
+) -> None:
+    alone = trace("step3:0-10 load:0-4 compute:4-9", world=1)
+    Path("one.json").write_text(json.dumps(alone))
     code, out, _ = call("analyze", "one.json")
     assert code == 0 and out.startswith("1 rank, 1 step, work of the CPU\n\na step")
     assert "collective" not in out
-
-
-def test_what_is_unknown_is_a_dash(call: Call, tmp_path: Path) -> None:
-    lonely: Any = document(1, compute(0, 1), gloo(1, 9), world=4)
-    (tmp_path / "one.json").write_text(json.dumps(lonely))
+    Path("one.json").write_text(json.dumps(trace("compute:0-1 gloo:1-9", 1, world=4)))
     _, out, _ = call("analyze", "one.json")
     assert "–" in out and "! 3 of 4 ranks have no trace (0, 2, 3)" in out
 
 
-def test_a_trace_that_unpacks_to_more_than_is_read_is_left_out(
-    call: Call, traces: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed = gzip.compress(b'{"traceEvents": [' + b" " * 100_000 + b"]}")
-    (traces / "bomb.json.gz").write_bytes(packed)
-    monkeypatch.setattr("ringleader.cli.analyze.LARGEST", 50_000)
-    code, out, err = call("analyze", "traces")
-    assert (code, out) == (0, TABLE) and "bomb.json.gz: is larger than" in err
-
-
-def test_a_straggler_that_waited_itself_has_no_part(call: Call, tmp_path: Path) -> None:
-    other = [{**gloo(20, 80, "broadcast")[1], "tid": 105}]
-    (tmp_path / "0.json").write_text(json.dumps(document(0, step(1, 0, 100), compute(0, 20), gloo(20, 100))))
-    second = document(1, step(1, 0, 100), compute(0, 20), other, gloo(80, 100))
-    (tmp_path / "1.json").write_text(json.dumps(second))
+def test_a_straggler_that_waited_itself_has_no_part(call: Call, traces: Path) -> None:
+    texts = ("step1:0-100 compute:0-20 gloo:20-100", "step1:0-100 compute:0-20 other:20-80 gloo:80-100")
+    for rank, text in enumerate(texts):
+        Path(f"{rank}.json").write_text(json.dumps(trace(text, rank)))
     _, out, _ = call("analyze", "0.json", "1.json", "--json-file", "split.json")
     assert json.loads(Path("split.json").read_text())["straggler"] == {"rank": 1, "part": None}
     assert "it waited itself" in out and "longer than" not in out

@@ -2,16 +2,16 @@
 
 import importlib.util
 import re
+import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import transcripts
 
 from ringleader.errors import RequestError
-from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.job import Host, Job
 from ringleader.runner import _HorovodArgs, command_line, launch
 from ringleader.runner.command_line import parse
@@ -37,210 +37,92 @@ SPELLINGS = """
 WITH_YAML = pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="needs PyYAML")
 
 
-def asked(
-    line: str, *, environ: Mapping[str, str] | None = None, files: Mapping[str, str] | None = None
-) -> JobRequest:
-    """What a command line becomes; ``files`` are those that can be read."""
+HOSTS = "a slots=8\nb slots=4\n"
+
+
+def asked(line: str, **environ: str) -> JobRequest:
+    """What a command line becomes; a file of hosts can be read, and no other."""
 
     def read(path: str) -> str:
-        if path not in (files or {}):
+        if path != "hosts":
             raise FileNotFoundError(2, "No such file or directory")
-        return (files or {})[path]
+        return HOSTS
 
-    words = re.findall(r"(?:'[^']*'|\S)+", line)
-    args = parse([word.replace("'", "") for word in words])
-    return job_request(options_of(args), environ=environ or {}, read=read, current_dir="/work")
+    return job_request(options_of(parse(shlex.split(line))), environ=environ, read=read, current_dir="/work")
 
 
-def variables(line: str) -> dict[str, str]:
-    """What the options of a command line set for the ranks."""
-    return dict(asked(f"-np 2 {line} python train.py").variables)
+def test_the_same_command_notes_and_faults() -> None:
+    def call(*words: str) -> tuple[int, str, str]:
+        found = asked(shlex.join(words))
+        out = [] if found.job.faults else [same_command(found), *found.notes]
+        texts = ("".join(f"{one}\n" for one in many) for many in (out, found.job.faults))
+        return 2 * bool(found.job.faults), *texts
+
+    transcripts.check("horovodrun/commands.txt", call)
 
 
-def test_every_spelling_is_known() -> None:
+def test_every_spelling_is_known_and_in_the_guide() -> None:
     ours = {name for option in OPTIONS.values() for name in (*option.names, *option.off)}
     assert ours == {*SPELLINGS.split(), "--accept-new-host-keys", "--consistency-check"}
-
-
-def test_the_guide_tells_of_every_option() -> None:
     text = GUIDE.read_text(encoding="utf-8")
     missing = [option.names for option in OPTIONS.values() if not any(f"`{n}" in text for n in option.names)]
     assert missing == []
+    assert command_line.HOROVOD_TIMELINE == "HOROVOD_TIMELINE"
+    assert not hasattr(command_line, "HOROVOD_NONSENSE")
 
 
 def test_an_ordinary_command_line() -> None:
-    job = asked("-np 4 -H h1:2,h2:2 python train.py -np 3 --verbose -- x").job
+    job = asked("-np 4 -hostfile hosts -p 2222 -i key python train.py -np 3 --verbose -- x").job
     assert job.command == ("python", "train.py", "-np", "3", "--verbose", "--", "x")
-    assert (job.np, job.hosts, job.faults) == (4, (Host(name="h1", slots=2), Host(name="h2", slots=2)), ())
+    assert (job.np, job.hosts, job.faults) == (4, (Host(name="a", slots=8), Host(name="b", slots=4)), ())
     assert job.as_horovod and job.all_gpus and job.share_gpus and not job.oversubscribe
-    assert not job.ssh.accept_new
-    assert asked("-np 2 -- python train.py").job.command == ("python", "train.py")
+    assert (job.ssh.port, job.ssh.identity, job.ssh.accept_new) == (2222, "key", False)
+    # Without hosts this machine takes as many ranks as asked for.
+    job = asked("-np 64 -- python train.py", SLURM_JOB_NODELIST="n[1-4]").job
+    assert (job.command, job.np, job.hosts) == (("python", "train.py"), 64, ())
+    assert job.oversubscribe and job.env == ()
+    for line, start_timeout in (("", Job.start_timeout), ("--start-timeout 0", Job.start_timeout)):
+        assert asked(f"-np 2 {line} python").job.start_timeout == start_timeout
+    assert asked("-np 2 --max-np 2 python").job.elastic is None
 
 
-def test_without_hosts_this_machine_takes_as_many_ranks_as_asked_for() -> None:
-    job = asked("-np 64 python train.py", environ={"SLURM_JOB_NODELIST": "n[1-4]"}).job
-    assert (job.np, job.hosts, job.oversubscribe, job.env) == (64, (), True, ())
-
-
-@pytest.mark.parametrize(
-    ("line", "field", "value"),
-    [
-        ("-hostfile hosts", "hosts", (Host(name="a", slots=8), Host(name="b", slots=4))),
-        ("--hostfile hosts", "hosts", (Host(name="a", slots=8), Host(name="b", slots=4))),
-        ("--output-filename out", "output_dir", "out"),
-        ("--network-interface lo", "network_interface", "lo"),
-        ("--network-interfaces eth1,eth0", "network_interface", "eth0,eth1"),
-        ("--network-interface eth1 --network-interface eth0,eth2", "network_interface", "eth0,eth1,eth2"),
-        ("--start-timeout 90", "start_timeout", 90.0),
-        ("--start-timeout 0", "start_timeout", Job.start_timeout),
-        ("--mpi-args='-x A=b --mca c d'", "extra_mpirun_args", ("-x", "A=b", "--mca", "c", "d")),
-        ("--binding-args='-bind-to none -map-by slot'", "bind", "none"),
-        ("--binding-args='--bind-to none'", "bind", "none"),
-        ("--binding-args='--rankfile x'", "bind", "auto"),
-        ("--min-np 2 --max-np 2", "faults", ()),
-        ("--max-np 2", "elastic", None),
-        ("--min-num-proc 1", "elastic", ElasticOptions(min_np=1, exclude_hosts=True)),
-        ("--max-num-proc 4", "elastic", ElasticOptions(min_np=2, max_np=4, exclude_hosts=True)),
-        (
-            "--host-discovery-script f --slots-per-host 3 --elastic-timeout 9 --reset-limit 5 "
-            "--blacklist-cooldown-range 1 20",
-            "elastic",
-            ElasticOptions(
-                min_np=2,
-                discovery_script="f",
-                slots=3,
-                timeout=9,
-                reset_limit=5,
-                cooldown=(1.0, 20.0),
-                exclude_hosts=True,
-            ),
-        ),
-    ],
-)
-def test_options_of_the_job(line: str, field: str, value: object) -> None:
-    found = asked(f"-np 2 {line} python train.py", files={"hosts": "a slots=8\nb slots=4\n"})
-    assert getattr(found.job, field) == value
-
-
-def test_ssh() -> None:
-    job = asked("-np 1 -H h:1 -p 2222 -i key python train.py").job
-    assert (job.ssh.port, job.ssh.identity) == (2222, "key")
-
-
-@pytest.mark.parametrize(
-    ("option", "variable", "accepts"),
-    [("", None, False), ("--accept-new-host-keys", None, True), ("", "1", True), ("", "0", False)],
-)
-def test_unknown_hosts_are_refused_unless_asked_for(option: str, variable: str | None, accepts: bool) -> None:
-    environ = {} if variable is None else {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": variable}
-    found = asked(f"-np 1 -H h:1 {option} python train.py", environ=environ)
-    assert (found.job.ssh.accept_new, found.job.faults) == (accepts, ())
-    assert ("--accept-new-host-keys" in same_command(found)) is accepts
-
-
-def test_a_variable_that_is_no_flag() -> None:
-    environ = {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": "perhaps"}
-    (fault,) = asked("-np 1 -H h:1 python train.py", environ=environ).job.faults
-    assert fault.where == "RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS" and "'perhaps'" in fault.what
+def test_unknown_hosts_are_refused_unless_asked_for() -> None:
+    variable = "RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS"
+    for option, value, accepts in (
+        ("", None, False),
+        ("--accept-new-host-keys", None, True),
+        ("", "1", True),
+        ("", "0", False),
+    ):
+        found = asked(f"-np 1 -H h:1 {option} python", **({} if value is None else {variable: value}))
+        assert (found.job.ssh.accept_new, found.job.faults) == (accepts, ())
+        assert ("--accept-new-host-keys" in same_command(found)) is accepts
+    (fault,) = asked("-np 1 -H h:1 python train.py", **{variable: "perhaps"}).job.faults
+    assert fault.where == variable and "'perhaps'" in fault.what
 
 
 def test_defaults_for_which_horovod_has_no_options() -> None:
     environ = {"RINGLEADER_OPT_RUN_MPI": "mpich", "RINGLEADER_OPT_RUN_SSH_CONFIG": "config"}
-    found = asked("-np 1 -H a:1 python", environ=environ)
+    found = asked("-np 1 -H a:1 python", **environ)
     assert (found.job.mpi, found.job.ssh.config, found.job.env) == ("mpich", "config", ())
     assert "--ssh-config config --mpi mpich" in same_command(found)
 
 
-@pytest.mark.parametrize(
-    ("environ", "seconds"),
-    [({"HOROVOD_START_TIMEOUT": "7"}, 7.0), ({}, Job.start_timeout), ({"HOROVOD_START_TIMEOUT": ""}, 60.0)],
-)
-def test_start_timeout_from_the_environment(environ: dict[str, str], seconds: float) -> None:
-    assert asked("-np 1 python", environ=environ).job.start_timeout == seconds
-    assert asked("-np 1 --start-timeout 5 python", environ=environ).job.start_timeout == 5.0
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("", {}),
-        ("--fusion-threshold-mb 10", {"HOROVOD_FUSION_THRESHOLD": "10485760"}),
-        ("--cycle-time-ms 20", {"HOROVOD_CYCLE_TIME": "20.0"}),
-        ("--no-hierarchical-allgather", {"HOROVOD_HIERARCHICAL_ALLGATHER": "0"}),
-        ("--torus-allreduce", {"HOROVOD_TORUS_ALLREDUCE": "1"}),
-        ("--autotune-log-file f", {}),
-        ("--autotune --autotune-log-file f", {"HOROVOD_AUTOTUNE": "1", "HOROVOD_AUTOTUNE_LOG": "f"}),
-        ("--no-autotune", {}),
-        ("--timeline-mark-cycles", {}),
-        (
-            "--timeline-filename t --no-timeline-mark-cycles",
-            {"HOROVOD_TIMELINE": "t", "HOROVOD_TIMELINE_MARK_CYCLES": "0"},
-        ),
-        ("--no-stall-check", {"HOROVOD_STALL_CHECK_DISABLE": "1"}),
-        ("--stall-check", {"HOROVOD_STALL_CHECK_DISABLE": "0"}),
-        ("--stall-check-warning-time-seconds 9", {"HOROVOD_STALL_CHECK_TIME_SECONDS": "9"}),
-        ("--stall-check-shutdown-time-seconds 0", {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}),
-        ("--mpi-threads-disable", {"HOROVOD_MPI_THREADS_DISABLE": "1"}),
-        ("--num-nccl-streams 2", {"HOROVOD_NUM_NCCL_STREAMS": "2"}),
-        ("--log-level DEBUG", {"HOROVOD_LOG_LEVEL": "DEBUG"}),
-        ("--log-without-timestamp", {"HOROVOD_LOG_HIDE_TIME": "1"}),
-        ("--log-with-timestamp", {"HOROVOD_LOG_HIDE_TIME": "0"}),
-    ],
-)
-def test_variables_of_the_ranks(line: str, expected: dict[str, str]) -> None:
-    assert variables(line) == expected
+def test_start_timeout_from_the_environment() -> None:
+    for value, seconds in (("7", 7.0), ("", 60.0)):
+        environ = {"HOROVOD_START_TIMEOUT": value}
+        assert asked("-np 1 python", **environ).job.start_timeout == seconds
+        assert asked("-np 1 --start-timeout 5 python", **environ).job.start_timeout == 5.0
 
 
 def test_tcp_says_so_to_nccl_and_each_mpi_but_the_user_counts_before() -> None:
-    assert variables("--tcp")["NCCL_IB_DISABLE"] == "1"
-    assert variables("--tcp")["OMPI_MCA_pml"] == "ob1"
-    found = asked("-np 2 --tcp python", environ={"OMPI_MCA_pml": "cm"})
-    assert "OMPI_MCA_pml" not in dict(found.variables)
+    found = dict(asked("-np 2 --tcp python").variables)
+    assert (found["NCCL_IB_DISABLE"], found["OMPI_MCA_pml"]) == ("1", "ob1")
+    assert "OMPI_MCA_pml" not in dict(asked("-np 2 --tcp python", OMPI_MCA_pml="cm").variables)
 
 
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("--cycle-time-ms 1 --cache-capacity 2", "--cycle-time-ms, --cache-capacity change nothing here"),
-        ("--no-torus-allreduce", "--no-torus-allreduce changes nothing here"),
-        ("--gloo", "--gloo changes nothing here: MPI and shared memory"),
-        ("--reset-limit 3 --slots-per-host 2", "--slots-per-host, --reset-limit change nothing here"),
-        ("--min-np 1 --slots-per-host 2", "--slots-per-host changes nothing here"),
-        ("--binding-args='--bind-to core'", "--binding-args changes nothing here"),
-    ],
-)
-def test_what_changes_nothing_is_told(line: str, text: str) -> None:
-    notes = asked(f"-np 2 {line} python train.py").notes
-    assert any(note.startswith(text) for note in notes), notes
-
-
-def test_what_does_as_it_says_is_not_told() -> None:
-    line = "-np 2 --disable-cache --mpi --autotune --timeline-filename t --tcp --verbose python train.py"
-    assert asked(line).notes == ()
-
-
-@pytest.mark.parametrize(
-    ("line", "where", "what"),
-    [
-        ("python train.py", "-np", "missing"),
-        ("-np 2", "COMMAND", "nothing to run"),
-        ("-np 3 -H a:1,b:1 python", "-np", "3 ranks asked for, 2 slots there (a:1,b:1)"),
-        ("-np 1 -H a:x python", "-H a:x", ""),
-        ("-np 1 --hostfile nowhere python", "--hostfile", "nowhere cannot be read: No such file"),
-        ("-np 2 --min-np 1 --blacklist-cooldown-range 0 9 python", "--blacklist-cooldown-range", "0 9"),
-        ("-np 2 --jsrun python", "--jsrun", "not an LSF job"),
-        ("-np 2 --start-timeout -1 python", "--start-timeout", "-1 seconds"),
-    ],
-)
-def test_what_is_refused(line: str, where: str, what: str) -> None:
-    (fault,) = asked(line).job.faults
-    assert fault.where == where and what in fault.what
-    assert fault.hint.startswith("horovodrun") or where not in ("-np", "COMMAND") or "slots" in what
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
+def test_words_that_are_no_options_are_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    for line, text in (
         ("-np", "expected one argument"),
         ("-np two python", "invalid int value"),
         ("-np 2 --nonsense python", "unrecognized arguments"),
@@ -248,28 +130,21 @@ def test_what_is_refused(line: str, where: str, what: str) -> None:
         ("-np 2 -H a:1 --hostfile f python", "not allowed with argument"),
         ("-np 2 --log-level LOUD python", "invalid choice"),
         ("-np 2 --autotune --no-autotune python", "not allowed with argument"),
-    ],
-)
-def test_words_that_are_no_options_are_one_message(
-    line: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as left:
-        parse(line.split())
-    told = capsys.readouterr().err
-    assert left.value.code == 2 and text in told and len(told.splitlines()) == 2
-
-
-@pytest.mark.parametrize("line", ["--fusion-threshold-mb -1", "--autotune-gaussian-process-noise 1.5"])
-def test_numbers_out_of_range_are_value_errors(line: str) -> None:
-    with pytest.raises(ValueError, match="out of range"):
-        parse(["-np", "2", *line.split()])
+    ):
+        with pytest.raises(SystemExit) as left:
+            parse(line.split())
+        told = capsys.readouterr().err
+        assert left.value.code == 2 and text in told and len(told.splitlines()) == 2
+    for line in ("--fusion-threshold-mb -1", "--autotune-gaussian-process-noise 1.5"):
+        with pytest.raises(ValueError, match="out of range"):
+            parse(["-np", "2", *line.split()])
 
 
 def test_an_lsf_job_gives_its_hosts() -> None:
     lsf = {"LSB_MCPU_HOSTS": "n1 4 n2 4", "LSB_JOBID": "1"}
-    found = asked("python train.py", environ=lsf)
+    found = asked("python train.py", **lsf)
     assert [host.name for host in found.job.hosts] == ["n1", "n2"] and found.job.faults == ()
-    assert asked("-np 2 -H a:2 python train.py", environ=lsf).job.hosts == (Host(name="a", slots=2),)
+    assert asked("-np 2 -H a:2 python train.py", **lsf).job.hosts == (Host(name="a", slots=2),)
 
 
 def test_ranks_on_other_hosts_get_the_environment() -> None:
@@ -280,41 +155,18 @@ def test_ranks_on_other_hosts_get_the_environment() -> None:
         "HOROVOD_RANK": "2", "SLURM_JOB_ID": "5", "_HOROVOD_SECRET_KEY": "x",
     }  # fmt: skip
     assert sorted(forwarded(environ)) == ["MINE", "OMPI_MCA_btl", "PATH", "WANDB_API_KEY"]
-    job = asked("-np 1 -H a:1 --log-level INFO python", environ=environ).job
+    job = asked("-np 1 -H a:1 --log-level INFO python", **environ).job
     assert dict(job.env)["MINE"] == "1" and dict(job.env)["HOROVOD_LOG_LEVEL"] == "INFO"
 
 
-def test_the_same_command_of_an_elastic_job() -> None:
-    line = "-np 2 --host-discovery-script f --slots-per-host 3 --elastic-timeout 9 --reset-limit 5 "
-    found = same_command(asked(f"{line} --max-np 4 --blacklist-cooldown-range 1 20 python t.py"))
-    assert "--oversubscribe" not in found
-    assert found.endswith(
-        " --min-np 2 --max-np 4 --host-discovery-script f --slots-per-host 3 --reset-limit 5"
-        " --blacklist-cooldown-range 1 20 --elastic-timeout 9 --exclude-hosts python t.py"
-    )
-
-
-def test_verbose_names_the_same_command() -> None:
-    found = asked("-np 2 -H a:1,b:1 -p 22022 --tcp --fusion-threshold-mb 1 python t.py --lr 1")
-    assert same_command(found).startswith(
-        "ringleader run --all-gpus --ssh-port 22022 -n 2 --share-gpus --as-horovod -H a:1,b:1 "
-        "-x HOROVOD_FUSION_THRESHOLD=1048576 -x NCCL_IB_DISABLE=1 "
-    )
-    assert same_command(found).endswith(" python t.py --lr 1")
-
-
-@pytest.mark.parametrize(
-    ("line", "label"),
-    [("", b"[3]<stderr>:"), ("--gloo", b"[3]<stderr>:"), ("--mpi", b"[1,3]<stderr>:")],
-)
-def test_what_stands_before_a_line(line: str, label: bytes) -> None:
-    made = launch.label_of(options_of(parse(["-np", "4", *line.split()])))
-    assert made(3, "stderr") == label
-
-
-def test_a_line_with_its_time() -> None:
-    made = launch.label_of(options_of(parse(["-np", "4", "-prefix-timestamp"])))
-    assert re.fullmatch(rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \d{4}\[3\]<stdout>:", made(3, "stdout"))
+def test_what_stands_before_a_line() -> None:
+    for words, label in (
+        ((), rb"\[3\]<stderr>:"),
+        (("--gloo",), rb"\[3\]<stderr>:"),
+        (("--mpi",), rb"\[1,3\]<stderr>:"),
+        (("-prefix-timestamp",), rb"\w{3} \w{3} \d\d \d\d:\d\d:\d\d \d{4}\[3\]<stderr>:"),
+    ):
+        assert re.fullmatch(label, launch.label_of(options_of(parse(["-np", "4", *words])))(3, "stderr"))
 
 
 FILE = """
@@ -347,9 +199,16 @@ def test_a_file_counts_after_the_command_line(tmp_path: Path) -> None:
 
 
 @WITH_YAML
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
+def test_what_a_file_cannot_say(tmp_path: Path) -> None:
+    path = tmp_path / "options.yaml"
+
+    def refused(told: str) -> None:
+        with pytest.raises(ValueError, match=re.escape(told)) as caught:
+            parse(["-np", "2", "--config-file", str(path)])
+        assert isinstance(caught.value, RequestError)
+
+    refused("cannot be read")
+    for text, told in (
         ("params: {fusion_threshold_mb: many}", "params.fusion_threshold_mb"),
         ("params: {fusion_threshold_mb: true}", "an integer"),
         ("params: {fusion_threshold_mb: -1}", "out of range"),
@@ -359,49 +218,26 @@ def test_a_file_counts_after_the_command_line(tmp_path: Path) -> None:
         ("logging: {level: LOUD}", "TRACE"),
         ("params: {a: b", "is not YAML"),
         ("a: 1\n---\nb: 1\n", "several documents"),
-    ],
-)
-def test_what_a_file_cannot_say(text: str, told: str, tmp_path: Path) -> None:
-    path = tmp_path / "options.yaml"
-    path.write_text(text)
-    with pytest.raises(ValueError, match=re.escape(told)) as caught:
-        parse(["-np", "2", "--config-file", str(path)])
-    assert isinstance(caught.value, RequestError)
+    ):
+        path.write_text(text)
+        refused(told)
+    for text, unknown in (("# nothing", []), ("params: {nosuch: 1}\nother: 2", ["params.nosuch", "other"])):
+        path.write_text(text)
+        found = parse(["-np", "2", "--config-file", str(path)]).unknown_keys
+        assert found == [f"{path}: {key}" for key in unknown]
 
 
-@WITH_YAML
-def test_a_file_without_options(tmp_path: Path) -> None:
-    path = tmp_path / "options.yaml"
-    path.write_text("# nothing\n")
-    assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == []
-    path.write_text("params: {nosuch: 1}\nother: 2\n")
-    assert parse(["-np", "2", "--config-file", str(path)]).unknown_keys == [
-        f"{path}: params.nosuch",
-        f"{path}: other",
-    ]
-    with pytest.raises(ValueError, match="cannot be read"):
-        parse(["-np", "2", "--config-file", str(tmp_path / "nowhere.yaml")])
-
-
-def test_names_of_variables_are_attributes() -> None:
-    assert command_line.HOROVOD_TIMELINE == "HOROVOD_TIMELINE"
-    assert not hasattr(command_line, "HOROVOD_NONSENSE")
-
-
-def test_options_as_an_object() -> None:
+def test_options_as_an_object(monkeypatch: pytest.MonkeyPatch) -> None:
     args = _HorovodArgs()
     assert {name for name in OPTIONS if getattr(args, name) is not None} == {"num_proc"}
     args.nics, args.command = {"eth0"}, ["true"]  # type: ignore[attr-defined]
     options = options_of(args)
     assert (options.num_proc, options.nics, options.command) == (1, frozenset({"eth0"}), ("true",))
     assert options_of(Namespace()).command == ()
-
-
-def test_parse_args_reads_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["horovodrun", "-np", "3", "--mpi", "python", "x.py"])
-    args: Any = launch.parse_args()
-    assert (args.num_proc, args.use_mpi, args.command) == (3, True, ["python", "x.py"])
-    assert (args.run_func, args.executable) == (None, None)
+    read: Any = launch.parse_args()
+    assert (read.num_proc, read.use_mpi, read.command) == (3, True, ["python", "x.py"])
+    assert (read.run_func, read.executable) == (None, None)
 
 
 def test_check_build_prints_the_lists_that_scripts_read(
@@ -412,8 +248,8 @@ def test_check_build_prints_the_lists_that_scripts_read(
         launch.parse_args()
     out = capsys.readouterr().out
     assert left.value.code == 0 and re.match(r"Horovod v\d+\.", out)
-    for line in ("Available Frameworks:", "Available Controllers:", "Available Tensor Operations:"):
-        assert line in out.splitlines()
-    for name in ["TensorFlow", "PyTorch", "MXNet", "MPI", "Gloo", "NCCL", "DDL", "CCL"]:
-        assert re.search(rf"^    \[[X ]\] {name}$", out, re.MULTILINE), name
+    for what in ("Frameworks", "Controllers", "Tensor Operations"):
+        assert f"Available {what}:" in out.splitlines()
+    names = re.findall(r"^    \[[X ]\] (\w+)$", out, re.MULTILINE)
+    assert {"TensorFlow", "PyTorch", "MXNet", "MPI", "Gloo", "NCCL", "DDL", "CCL"} <= set(names)
     assert "    [X] MPI\n" in out and "    [ ] Gloo\n" in out and "    [X] PyTorch\n" in out

@@ -1,10 +1,8 @@
 """The record of a run: its lines, its bounds, and what is left of it where something goes wrong."""
 
 import errno
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.report.recorded import Story
@@ -13,18 +11,12 @@ from ringleader.bench.run_file import read_any
 from ringleader.errors import RequestError
 from ringleader.launch import job_record
 from ringleader.launch.elastic_history import Event
-from ringleader.launch.job_record import FILE, PER_PACE, JobRecord, is_running
-from ringleader.measurements.recorded_job import JobRun
-
-
-def lines(directory: Path, word: str = "") -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (directory / FILE).read_text().splitlines()]
-    return [one[word] for one in found if word in one] if word else found
+from ringleader.launch.job_record import FILE, JobRecord, is_running
 
 
 def test_steps_of_ranks_are_gathered_in_a_line_each_second(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
+    story = Story(tmp_path).at(1.0)
+    story.start()
     for tenth in range(1, 31):
         for rank in (0, 1):
             story.at(1.0 + tenth / 10).step(rank, 0.1, samples=8)
@@ -32,86 +24,69 @@ def test_steps_of_ranks_are_gathered_in_a_line_each_second(tmp_path: Path) -> No
     # The first report is written at once: when the first step began is known by it.
     assert [one.at for one in run.steps] == [1.1, 2.1, 3.1, 4.0]
     assert [one.steps for one in run.steps] == [(1,), (10, 10), (10, 10), (9, 10)]
-    assert sum(sum(one.steps) for one in run.steps) == 60
     assert sum(sum(one.samples) for one in run.steps) == 58 * 8, "without those of first steps"
     assert sum(sum(one.seconds) for one in run.steps) == pytest.approx(2 * 2.9), "a first step has no begin"
-    assert sum(sum(one.times.values()) for one in run.steps) == 58
-    assert not story.warnings
+    assert sum(sum(one.times.values()) for one in run.steps) == 58 and not story.warnings
 
 
-def test_what_a_script_reports_counts_before_what_is_counted_beside_it(tmp_path: Path) -> None:
-    story, process = Story(tmp_path), object()
-    story.at(1.0).start()
-    for number in range(1, 4):
-        story.at(1.0 + number)
-        story.record.report(
-            process, 0, {"kind": "steps", "by": "torch.optim", "steps": 2 * number, "seconds": 1}
-        )
-        story.record.report(process, 0, {"kind": "progress", "steps": number, "samples": 4, "seconds": 1})
-    run = story.end(9.0)
-    assert sum(sum(one.steps) for one in run.steps[1:]) == 3
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"kind": "steps", "steps": "many", "seconds": 1},
-        {"kind": "steps", "steps": float("nan"), "seconds": 1},
-        {"kind": "steps", "steps": 10**400, "seconds": 1},
-        {"kind": "steps", "steps": 2**53, "seconds": 1},
-        {"kind": "steps", "steps": -1, "seconds": 1},
+def test_reports_that_cannot_be_read_or_tell_nothing_new_make_no_line(tmp_path: Path) -> None:
+    story, process = Story(tmp_path).at(1.0), object()
+    story.start()
+    wrong = ("many", float("nan"), 10**400, 2**53, -1)
+    for message in (
+        *({"kind": "steps", "steps": steps, "seconds": 1} for steps in wrong),
         {"kind": "progress", "steps": 1},
         {"kind": "own", "steps": 1, "step_seconds": None, "waiting_seconds": 1},
         {"kind": ["steps"]},
         {"steps": 1},
-    ],
-)
-def test_reports_that_cannot_be_read_are_left_out(tmp_path: Path, message: dict[str, Any]) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
-    story.record.report(object(), 0, message)
-    assert story.end(2.0).steps == ()
+    ):
+        story.record.report(object(), 0, message)
+    for at, (count, number) in enumerate(((10**400, 10**400), (-3, 2**53), (2, 7)), 2):
+        message = {"kind": "steps", "steps": at, "seconds": at, "times": {"0": count}, "step": number}
+        story.at(float(at)).record.report(process, 0, message)
+    story.at(6.0).record.report(process, 0, {"kind": "steps", "steps": 4, "seconds": 4})
+    run = story.end(7.0)
+    assert not run.faults and [one.at for one in run.steps] == [2.0, 3.0, 4.0]
+    assert [(one.times, one.number) for one in run.steps] == [({}, 0), ({}, 0), ({0: 2}, 7)]
 
 
 def test_a_process_that_takes_a_ranks_place_counts_anew(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
+    story = Story(tmp_path).at(1.0)
+    story.start()
     story.step(0, 0.5, steps=50)
     story.at(2.0).step(0, 0.5, steps=2)
     story.at(3.0).start()
     story.at(3.5).step(0, 0.5)
     run = story.end(4.0)
     assert [one.steps for one in run.steps] == [(50,), (2,), (1,)]
-    assert len(run.lives) == 2 and [len(some) for _life, some in run.lives] == [2, 1]
+    assert [len(some) for _life, some in run.lives] == [2, 1]
 
 
 def test_a_long_run_has_fewer_lines_and_loses_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_record, "PER_PACE", 2000)
-    story = Story(tmp_path)
-    story.at(0.0).start()
+    story = Story(tmp_path).at(0.0)
+    story.start()
     for second in range(1, 400):
         story.at(float(second)).step(0, 1.0)
     run = story.end(400.0)
-    assert PER_PACE == 1 << 20 and len(run.steps) < 120
-    assert sum(sum(one.steps) for one in run.steps) == 399
+    assert len(run.steps) < 120 and sum(sum(one.steps) for one in run.steps) == 399
     assert run.goodput == (pytest.approx(399 / 400), pytest.approx(399 / 400)), "no step is taken for a pause"
 
 
 def test_a_disk_that_fills_costs_lines_and_one_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
+    story = Story(tmp_path).at(1.0)
+    story.start()
     story.at(2.0).step(0, 1.0)
-    real, room = os.write, 7
+    real, room = os.write, [7, 0]
 
     def write(file: int, data: bytes) -> int:
-        nonlocal room
-        if room:
-            part, room = data[:room], 0
-            return real(file, part)
+        if left := room[0]:
+            room.pop(0)
+            return real(file, data[:left])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
@@ -126,39 +101,43 @@ def test_a_disk_that_fills_costs_lines_and_one_warning(
 
 
 def test_a_record_that_a_killed_launcher_leaves_is_read(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
+    story, path = Story(tmp_path).at(1.0), tmp_path / FILE
+    story.start()
     for second in range(2, 8):
         story.at(float(second)).step(0, 1.0)
-    assert is_running(tmp_path / FILE) and story.read().is_running
+    assert is_running(path) and story.read().is_running
     story.record.close()
-    path = tmp_path / FILE
     path.write_text(path.read_text()[:-20])
     run = story.read()
-    assert not is_running(path) and not run.is_running and run.ended is None
-    assert len(run.steps) == 5
+    assert not is_running(path) and not run.is_running and run.ended is None and len(run.steps) == 5
     assert run.faults == ("line 8: it is cut: its writer was killed, or the disk was full",)
+    path.unlink()
+    os.mkfifo(path)
+    assert not is_running(path)
+
+
+WRONG = """\
+{"steps":{"at":3,"ranks":[0],"steps":[-4]}}
+[]
+{
+{"a":1,"b":2}
+{"later":{}}
+{"steps":{"at":1e400,"ranks":[0]}}
+{"sample":{"at":3}}
+{"event":{"at":3,"kind":7,"who":""}}
+"""
 
 
 def test_lines_that_are_wrong_are_named_and_the_rest_is_read(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
+    story, path = Story(tmp_path).at(1.0), tmp_path / FILE
+    story.start()
     story.at(2.0).step(0, 1.0)
     story.record.close()
-    path = tmp_path / FILE
-    wrong = ['{"steps":{"at":3,"ranks":[0],"steps":[-4]}}', "[]", "{", '{"a":1,"b":2}', '{"later":{}}']
-    wrong += [
-        '{"steps":{"at":1e400,"ranks":[0]}}',
-        '{"sample":{"at":3}}',
-        '{"event":{"at":3,"kind":7,"who":""}}',
-    ]
-    path.write_text(path.read_text() + "\n".join(wrong) + "\n")
+    path.write_text(path.read_text() + WRONG)
     run = story.read()
     assert len(run.steps) == 1
-    assert run.faults[:2] == (
-        "line 4: steps.steps[0]: -4.0 is not a count",
-        "line 5: it is not a line of a record",
-    )
+    assert run.faults[0] == "line 4: steps.steps[0]: -4.0 is not a count"
+    assert run.faults[1] == "line 5: it is not a line of a record"
     assert [text.split(":")[0] for text in run.faults] == [f"line {n}" for n in (4, 5, 6, 7, 9, 10, 11)]
     path.write_text(path.read_text() + "[]\n" * 50)
     assert story.read().faults[-1] == "37 more lines cannot be read"
@@ -167,18 +146,19 @@ def test_lines_that_are_wrong_are_named_and_the_rest_is_read(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"run":{"schema":9}}\n', "has schema 9; this version of Ringleader reads schema 1"),
+        (
+            '{"run":{"schema":9}}\n',
+            "has schema 9; this version .* reads schema 1\n.*use the version",
+        ),
         ('{"run":{"schema":1}}\n', "context: is missing"),
-        ('{"steps":{}}\n', "has no schema number"),
-        ("", "is empty"),
         ("\x00\x01\n", "has no schema number"),
+        ("", "is empty"),
     ],
 )
 def test_a_record_that_is_none_of_ours_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / FILE).write_text(text)
-    with pytest.raises(RequestError, match=said) as error:
+    with pytest.raises(RequestError, match=said):
         read_any(tmp_path)
-    assert "use the version" in str(error.value) if "schema 9" in said else True
 
 
 def test_a_directory_that_has_a_record_keeps_it(tmp_path: Path) -> None:
@@ -188,60 +168,34 @@ def test_a_directory_that_has_a_record_keeps_it(tmp_path: Path) -> None:
 
 
 def test_counters_that_cannot_be_are_said_and_the_rest_goes_into_the_record(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
+    story = Story(tmp_path).at(1.0)
+    story.start()
     story.sample("h1", interfaces={"eth0": [1, 2]}, gpus={"0": {"utilization": 0.5}})
     story.at(2.0).sample("h1", interfaces={"eth0": [1, 2]}, gpus={"0": {"utilization": 7}})
-    story.at(3.0).sample("h1", interfaces={"eth0": "many"})
-    story.at(3.1).sample("h1", interfaces={"eth0": [5, 6]})
-    story.at(4.0).sample("h1", interfaces={"eth0": [7, 8]})
+    for at, counters in ((3.0, "many"), (3.1, [5, 6]), (4.0, [7, 8])):
+        story.at(at).sample("h1", interfaces={"eth0": counters})
     run = story.end(5.0)
-    assert [one.at for one in run.samples] == [1.0, 2.0, 3.0, 4.0], "one a second"
-    assert [one.fault for one in run.samples] == [
-        "",
-        "gpus.0.utilization: 7.0 is not from 0 to 1",
-        "interfaces.eth0: 'many' is not a list",
-        "",
-    ]
-    assert isinstance(run, JobRun) and run.samples[0].gpus["0"].utilization == 0.5
-
-
-def test_counts_beyond_any_run_do_not_make_a_line_unreadable(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
-    for at, (count, number) in enumerate(((10**400, 10**400), (-3, 2**53), (2, 7)), 2):
-        message = {"kind": "steps", "steps": at, "seconds": at, "times": {"0": count}, "step": number}
-        story.at(float(at)).record.report(story, 0, message)
-    run = story.end(5.0)
-    assert not run.faults and [(one.times, one.number) for one in run.steps] == [
-        ({}, 0),
-        ({}, 0),
-        ({0: 2}, 7),
-    ]
-
-
-def test_a_report_without_growth_makes_no_line(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.at(1.0).start()
-    for second in (2.0, 4.0, 6.0):
-        story.at(second).record.report(story, 0, {"kind": "steps", "steps": 3, "seconds": 1})
-    assert [one.at for one in story.end(7.0).steps] == [2.0]
-
-
-def test_a_pipe_is_no_record_that_is_written(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / FILE)
-    assert not is_running(tmp_path / FILE)
+    assert [(one.at, one.fault) for one in run.samples] == [
+        (1.0, ""),
+        (2.0, "gpus.0.utilization: 7.0 is not from 0 to 1"),
+        (3.0, "interfaces.eth0: 'many' is not a list"),
+        (4.0, ""),
+    ], "one a second"
+    assert run.samples[0].gpus["0"].utilization == 0.5
 
 
 def test_processes_that_ended_are_forgotten(tmp_path: Path) -> None:
     story, lives, left = Story(tmp_path), [object(), object()], object()
+
+    def report(*processes: object) -> None:
+        for process in processes:
+            story.record.report(process, 0, {"kind": "steps", "steps": 1, "seconds": 1})
+
     story.record.started(story.hosts)
-    for process in (*lives, left):
-        story.record.report(process, 0, {"kind": "steps", "steps": 1, "seconds": 1})
+    report(*lives, left)
     story.start(generation=2, fresh=False)
     assert not story.record._processes
-    story.record.report(left, 0, {"kind": "steps", "steps": 1, "seconds": 1})
-    story.record.report(lives[0], 0, {"kind": "steps", "steps": 1, "seconds": 1})
+    report(left, lives[0])
     event = Event(at=0.0, kind="generation", who="", generation=3)
     story.record.started(story.hosts, event, lives)
     assert list(story.record._processes) == lives[:1]
@@ -263,10 +217,7 @@ def test_faults_of_a_host_wait_for_its_next_sample(tmp_path: Path) -> None:
 def test_a_closed_record_writes_into_no_other_file(tmp_path: Path) -> None:
     story = Story(tmp_path)
     story.record.close()
-    other = os.open(tmp_path / "other", os.O_WRONLY | os.O_CREAT)
-    try:
+    with (tmp_path / "other").open("w"):
         story.at(1.0).start()
-        assert not story.record.write("later", {}) and not (tmp_path / "other").read_bytes()
-    finally:
-        os.close(other)
-    assert not story.warnings
+        assert not story.record.write("later", {})
+    assert (tmp_path / "other").read_bytes() == b"" and not story.warnings

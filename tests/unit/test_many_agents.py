@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.conftest import Recorder
 from tests.time_limits import patience
 
 from ringleader.agents import protocol
@@ -27,29 +28,6 @@ from ringleader.plan.rank_placement import HostFacts, place
 
 TOKEN = "secret"
 MANY = 2048
-
-
-class Listening:
-    """A listener that counts."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-        self.lines = 0
-
-    def output(self, rank: int, stream: str, line: bytes) -> None:
-        self.lines += 1
-
-    def report(self, rank: int, message: dict[str, Any]) -> None: ...
-
-    def progress(self, text: str) -> None: ...
-
-    def warning(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def flush(self) -> None: ...
-
-    def waiting(self) -> int:
-        return 0
 
 
 class Mpirun:
@@ -125,39 +103,45 @@ class Agents(threading.Thread):
 
 
 @pytest.fixture
-def supervised(
+def supervisor(
     make_facts: Callable[..., HostFacts], make_mpi: Callable[[Family], Mpi]
-) -> Iterator[Callable[..., Any]]:
-    """Return a function that supervises agents of these ranks, ``size`` of which are planned."""
-    with selectors.PollSelector() as selector:
+) -> Callable[..., Supervisor]:
+    """Return a function that makes the supervisor of a job on hosts with these slots."""
 
-        def run(size: int, ranks: list[int]) -> tuple[Supervisor, Agents, Listening]:
-            job = Job(command=("x",), np=size, oversubscribe=True, start_timeout=patience(60.0))
-            listener, mpirun = Listening(), Mpirun()
-            prepared: Any = SimpleNamespace(
-                job=job,
-                plan=place(job, (make_facts("localhost", size),)),
-                mpi=make_mpi(Family.OPENMPI5),
-                ssh=None,
-                start_message=lambda rank, ports, **more: {},
-            )
-            server = control_on(selector, size)
-            channels = Channels(selector=selector, server=server, listener=listener)
-            supervisor = Supervisor(prepared, channels, mpirun, early=60.0)  # type: ignore[arg-type]
+    def made(server: Any, selector: Any, mpirun: Mpirun, **hosts: int) -> Supervisor:
+        job = Job(command=("x",), np=sum(hosts.values()), oversubscribe=True, start_timeout=patience(60.0))
+        prepared: Any = SimpleNamespace(
+            job=job,
+            plan=place(job, tuple(make_facts(*host) for host in hosts.items())),
+            mpi=make_mpi(Family.OPENMPI5),
+            ssh=None,
+            start_message=lambda rank, ports, **more: {},
+        )
+        channels = Channels(selector=selector, server=server, listener=Recorder())
+        return Supervisor(prepared, channels, mpirun, early=60.0)  # type: ignore[arg-type]
+
+    return made
+
+
+@pytest.fixture
+def supervised(supervisor: Callable[..., Supervisor]) -> Callable[..., Any]:
+    """Return a function that supervises agents of these ranks, ``size`` of which are planned."""
+
+    def run(size: int, ranks: list[int]) -> tuple[Supervisor, Agents]:
+        mpirun = Mpirun()
+        with selectors.PollSelector() as selector:
+            server = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=size)
+            running = supervisor(server, selector, mpirun, localhost=size)
             agents = Agents(server.port, ranks, mpirun)
             agents.start()
             try:
-                supervisor.run(None)
+                running.run(None)
             finally:
                 server.close()
             agents.join(30)
-            return supervisor, agents, listener
+        return running, agents
 
-        yield run
-
-
-def control_on(selector: selectors.BaseSelector, ranks: int) -> AgentServer:
-    return AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=ranks)
+    return run
 
 
 @contextmanager
@@ -180,13 +164,12 @@ def test_what_is_sent_grows_with_the_ranks_not_with_their_square(supervised: Any
     held_already = len(os.listdir("/proc/self/fd"))
     with descriptors(held_already + 2 * MANY + 100), ExitStack() as stack:
         stack.callback(sys.setswitchinterval, before)
-        job, agents, listener = supervised(MANY, list(range(MANY)))
+        job, agents = supervised(MANY, list(range(MANY)))
     assert all(end.exit_code == 0 for end in job.ends()) and job.cause is None
-    assert listener.lines == MANY
+    assert len(job.channels.listener.lines) == MANY
     assert agents.messages["start"] == agents.messages["bye"] == MANY
     # Every rank hears of the others' ends in a few rounds.
-    assert agents.messages["status"] <= 10 * MANY
-    assert agents.bytes < 2000 * MANY
+    assert agents.messages["status"] <= 10 * MANY and agents.bytes < 2000 * MANY
 
 
 @pytest.mark.parametrize("rank", [1, 2, -1, 7], ids=["twice", "one too many", "negative", "far off"])
@@ -197,7 +180,7 @@ def test_a_rank_that_was_not_planned_ends_the_start_in_words(supervised: Any, ra
 
 def test_without_descriptors_agents_wait_and_nothing_spins(monkeypatch: pytest.MonkeyPatch) -> None:
     with selectors.PollSelector() as selector:
-        server = control_on(selector, 2)
+        server = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=2)
         sock = socket.create_connection(("127.0.0.1", server.port), 5)
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
         with descriptors(highest + 1):
@@ -232,18 +215,11 @@ def test_ranges() -> None:
     assert ranges([5, 0, 2, 1, 7, 6]) == [[0, 2], [5, 7]]
 
 
-def test_of_a_silent_host_all_agents_are_given_up_at_once(
-    make_facts: Callable[..., HostFacts], make_mpi: Callable[[Family], Mpi]
-) -> None:
+def test_of_a_silent_host_all_agents_are_given_up_at_once(supervisor: Callable[..., Supervisor]) -> None:
     """What was sent to the others of that host would start the time anew in which they may answer."""
-    job = Job(command=("x",), np=4)
-    plan = place(job, (make_facts("h1", 2), make_facts("h2", 2)))
-    prepared: Any = SimpleNamespace(job=job, plan=plan, mpi=make_mpi(Family.OPENMPI5), ssh=None)
     dropped = list[Any]()
-    server: Any = SimpleNamespace(drop=dropped.append, send=lambda connection, data: None)
-    selector: Any = None
-    channels = Channels(selector=selector, server=server, listener=Listening())
-    running = Supervisor(prepared, channels, Mpirun())  # type: ignore[arg-type]
+    server = SimpleNamespace(drop=dropped.append, send=lambda connection, data: None)
+    running = supervisor(server, None, Mpirun(), h1=2, h2=2)
     for state in running.ranks.values():
         state.connection = SimpleNamespace(rank=state.rank, silent=False)  # type: ignore[assignment]
     first = running.ranks[2].connection

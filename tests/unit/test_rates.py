@@ -1,10 +1,12 @@
 """Rates from lines and from progress reports."""
 
+import json
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import transcripts
 
 from ringleader.bench.scale.rates import (
     Kind,
@@ -25,73 +27,20 @@ from ringleader.bench.scale.rates import (
 PREFIXES = ("", "[1,13]<stdout>: ", "Fri Nov 20 23:58:47 2026<stdout>:", " 0: ", "  ")
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("10\timages/sec: 154.3 +/- 0.4 (jitter = 1.2)\t7.9", Line(kind=Kind.ROW, rate=154.3)),
-        ("1\timages/sec: 7 +/- 0.0 (jitter = 0.0)\t7.9\t0.1\t0.5", Line(kind=Kind.ROW, rate=7.0)),
-        ("30\timages/sec: 889.8 +/- nan (jitter = nan)\tnan", Line(kind=Kind.ROW, rate=889.8)),
-        ("20\timages/sec: 55.0 +/- 3.7 (jitter = 10.7)\t32.199", Line(kind=Kind.ROW, rate=55.0)),
-        ("total images/sec: 107.60", Line(kind=Kind.TOTAL, rate=107.6)),
-        ("total images/sec: 1656.82", Line(kind=Kind.TOTAL, rate=1656.82)),
-        ("Iter #0: 240.1 img/sec per GPU", Line(kind=Kind.ITERATION, rate=240.1)),
-        ("Iter #9: 9.4 img/sec per CPU", Line(kind=Kind.ITERATION, rate=9.4)),
-        (
-            "Total img/sec on 8 GPU(s): 1930.2 +-13.1",
-            Line(kind=Kind.TOTAL, rate=1930.2, workers=8),
-        ),
-        ("Total img/sec on 2 CPU(s): 13.5 +-1.6", Line(kind=Kind.TOTAL, rate=13.5, workers=2)),
-        (
-            "23/23 - 1s - 20ms/step - accuracy: 0.88 - lr: 0.004",
-            Line(kind=Kind.EPOCH, rate=50.0, steps=23),
-        ),
-        (
-            "1/3 [===>....] - ETA: 0s - loss: 2.3"
-            + 40 * "\b"
-            + 900 * "x"
-            + "\b\r3/3 [====] - 1s 20ms/step - loss: 2.1",
-            Line(kind=Kind.EPOCH, rate=50.0, steps=3),
-        ),
-        ("500/500 - 13s - loss: 0.3 - 13s/epoch - 2s/step", Line(kind=Kind.EPOCH, rate=0.5, steps=500)),
-        (
-            "500/500 [==============================] - 13s 25ms/step - loss: 0.3",
-            Line(kind=Kind.EPOCH, rate=40.0, steps=500),
-        ),
-        (
-            "\x1b[1m23/23\x1b[0m \x1b[32m━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m1s\x1b[0m 8ms/step - loss: 0.1",
-            Line(kind=Kind.EPOCH, rate=125.0, steps=23),
-        ),
-    ],
-)
-def test_line_is_read_behind_any_prefix(prefix: str, text: str, line: Line) -> None:
-    assert parse_line(prefix + text) == line
-    assert parse_line(prefix + text + "\r\n") == line
+def test_lines_are_read_behind_any_prefix() -> None:
+    """Words are written as JSON writes text: with ``\\t`` and ``\\u001b``."""
 
+    def call(word: str) -> tuple[int, str, str]:
+        text = json.loads(f'"{word}"')
+        line = parse_line(text)
+        for prefix in PREFIXES:
+            assert parse_line(prefix + text) == line == parse_line(prefix + text + "\r\n")
+        said = line and f"{line.kind.value}: {line.rate}, workers {line.workers}, steps {line.steps}"
+        return 0, f"{said}\n", ""
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Step\tImg/sec\ttotal_loss",
-        "images/sec: 12",
-        "\x1b[1m 1/23\x1b[0m \x1b[37m━━\x1b[0m \x1b[1m12s\x1b[0m 599ms/step - loss: 2.3",
-        "23/23 - 1s - 0s/step",
-        "1/1 - 1s - 44ms/step",
-        "10\timages/sec: nan +/- 0.4 (jitter = 1.2)\t7.9",
-        "10\timages/sec: 0.0 +/- 0.0 (jitter = 0.0)\t7.9",
-        "10\timages/sec: -4.0 +/- 0.0 (jitter = 0.0)\t7.9",
-        "10\timages/sec: 1e999 +/- 0.0 (jitter = 0.0)\t7.9",
-        "total images/sec: 1656.82 or so",
-        "the total images/sec: 12.0",
-        "Img/sec per GPU: 241.3 +-1.6",
-        "Total img/sec on 0 GPU(s): 19.2 +-13.1",
-        "Iter #0: img/sec per GPU",
-        "total images/sec: 1656.82" + " " * 2000 + "x",
-    ],
-)
-def test_other_lines_tell_nothing(text: str) -> None:
-    assert parse_line(text) is None
+    transcripts.check("scale/lines.txt", call)
+    assert parse_line("total images/sec: 1656.82" + " " * 2000 + "x") is None
+    assert parse_line("1/3 " + 900 * "x" + "\b\r3/3 [====] - 1s 20ms/step - loss: 2.1") is not None
 
 
 @given(st.text(max_size=200))
@@ -100,26 +49,20 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     assert line is None or 0 < line.rate < math.inf
 
 
-@given(st.floats(min_value=0.01, max_value=1e7), st.sampled_from(PREFIXES))
-def test_printed_rates_come_back(rate: float, prefix: str) -> None:
-    line = parse_line(f"{prefix}total images/sec: {rate:.2f}")
-    assert line.rate == pytest.approx(rate, abs=0.006)
-
-
 def row(rate: float) -> Line:
     return Line(kind=Kind.ROW, rate=rate)
+
+
+def iteration(rate: float) -> Line:
+    return Line(kind=Kind.ITERATION, rate=rate)
 
 
 def total(rate: float, workers: int | None = None) -> Line:
     return Line(kind=Kind.TOTAL, rate=rate, workers=workers)
 
 
-def epoch(rate: float, steps: int = 23) -> Line:
-    return Line(kind=Kind.EPOCH, rate=rate, steps=steps)
-
-
-def iteration(rate: float) -> Line:
-    return Line(kind=Kind.ITERATION, rate=rate)
+def epochs(*rates: float, steps: int = 23) -> list[Line]:
+    return [Line(kind=Kind.EPOCH, rate=rate, steps=steps) for rate in rates]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +75,8 @@ def iteration(rate: float) -> Line:
         ([iteration(9.0), iteration(11.0)], 2, (10.0, "iterations")),
         ([iteration(9.0), total(22.0, 2)], 2, (11.0, "total")),
         ([iteration(9.0), total(9.5, 1)], 2, (9.5, "total")),
-        ([row(10.0), total(11.0)], 1, (11.0, "total")),
-        ([epoch(9.0), epoch(20.0), epoch(22.0), epoch(99.0, 5)], 2, (20.0, "epochs")),
-        ([epoch(9.0)], 2, (9.0, "epochs")),
+        ([*epochs(9.0, 20.0, 22.0), *epochs(99.0, steps=5)], 2, (20.0, "epochs")),
+        (epochs(9.0), 2, (9.0, "epochs")),
         ([], 2, None),
     ],
 )
@@ -142,17 +84,10 @@ def test_rate_of_one_rank(lines: list[Line], ranks: int, expected: tuple[float, 
     assert rate_of_one(lines, ranks) == expected
 
 
-def test_totals_of_all_ranks_are_not_added_up() -> None:
+def test_rates_of_workers_are_added_up_and_totals_of_all_ranks_are_not() -> None:
+    assert sample_from_lines({0: [row(10.0)], 1: [row(14.0)]}, 2).rate == 24.0
     sample = sample_from_lines({0: [total(40.0)], 1: [total(44.0)]}, 2)
     assert (sample.rate, sample.heard, sample.slowest_rate) == (42.0, 2, 20.0)
-
-
-def test_rows_are_per_worker_and_added_up() -> None:
-    sample = sample_from_lines({0: [row(10.0)], 1: [row(14.0)]}, 2)
-    assert sample.rate == 24.0
-
-
-def test_one_rank_may_speak_for_all() -> None:
     sample = sample_from_lines({0: [iteration(10.0)], 1: []}, 8)
     assert (sample.rate, sample.heard, sample.source) == (80.0, 1, "iterations")
     assert sample_from_lines({0: [], 1: []}, 2) is None
@@ -183,40 +118,27 @@ def test_constant_rates_add_up(each: list[float], warmup: float, zero: float) ->
         assert sample.slowest_rate == pytest.approx(min(each), rel=1e-5)
 
 
-def test_warm_up_is_left_out() -> None:
+def test_warm_up_and_time_when_not_all_train_are_left_out() -> None:
     slow = [Report(time=t, samples=t, steps=t) for t in range(1, 3)]
     fast = [Report(time=2 + t, samples=2 + 100 * t, steps=2 + t) for t in range(1, 9)]
     series = {0: slow + fast}
-    window = common_window(series, 1, 0.2)
-    assert window == Window(start=1 + 0.2 * 9, end=10)
+    assert common_window(series, 1, 0.2) == Window(start=1 + 0.2 * 9, end=10)
     sample = sample_from_progress(series, common_window(series, 1, 1 / 9))  # type: ignore[arg-type]
     assert sample.rate == pytest.approx(100)
-
-
-def test_time_when_not_all_train_does_not_count() -> None:
-    early = steady(100, 0, 10)
     # The late rank trains at 50 while the other runs, and at 500 when it has the machine to itself.
-    late = steady(50, 2, 10)
     after = [Report(time=10 + t, samples=400 + 500 * t, steps=40 + 50 * t) for t in range(1, 6)]
-    series = {0: early, 1: late + after}
-    window = common_window(series, 2, 0.0)
-    assert window is not None
-    sample = sample_from_progress(series, window)
+    series = {0: steady(100, 0, 10), 1: steady(50, 2, 10) + after}
+    sample = sample_from_progress(series, common_window(series, 2, 0.0))  # type: ignore[arg-type]
     assert sample.rate == pytest.approx(150, rel=1e-6)
+    still = [Report(time=t, samples=5, steps=1) for t in range(3)]
+    assert sample_from_progress({0: still}, Window(start=0, end=2)) is None
 
 
-@pytest.mark.parametrize(
-    "series",
-    [
-        {},
-        {0: steady(100, 0, 5)},
-        {0: steady(100, 0, 5), 1: []},
-        {0: steady(100, 0, 5), 1: steady(100, 6, 9)},
-        {0: steady(100, 0, 5), 1: [Report(time=3, samples=1, steps=1)]},
-    ],
-)
-def test_no_common_time_no_window(series: dict[int, list[Report]]) -> None:
-    assert common_window(series, 2, 0.2) is None
+def test_no_common_time_no_window() -> None:
+    first = steady(100, 0, 5)
+    others = (None, [], steady(100, 6, 9), [Report(time=3, samples=1, steps=1)])
+    for series in ({}, *({0: first} if other is None else {0: first, 1: other} for other in others)):
+        assert common_window(series, 2, 0.2) is None
 
 
 def test_ranks_that_trained_apart_are_added_and_marked() -> None:
@@ -237,55 +159,35 @@ def test_a_sliver_of_common_time_is_not_enough(start: float, enough: bool) -> No
     assert shares_enough(series, common_window(series, 2, 0.2), 0.2) is enough
 
 
-def test_a_rank_that_stands_still_gives_no_rate() -> None:
-    still = [Report(time=t, samples=5, steps=1) for t in range(3)]
-    assert sample_from_progress({0: still}, Window(start=0, end=2)) is None
-
-
 @given(st.floats(min_value=-1e5, max_value=1e5))
 def test_clocks_of_hosts_are_put_on_one(zero: float) -> None:
     delays = (0.03, 0.001, 0.2)
     stamped = [(100.0 + n + delay, {"seconds": n - zero}) for n, delay in enumerate(delays)]
     times = [report.time for report in reports_of(stamped, ())]
     assert times == pytest.approx([100.001, 101.001, 102.001], abs=1e-6)
-
-
-def test_messages_without_seconds_keep_their_arrival() -> None:
     message: dict[str, object] = {"steps": 1}
-    assert reports_of([(5.0, message)], ("steps",)) == [Report(time=5.0, steps=1)]
+    assert reports_of([(5.0, message)], ("steps",)) == [Report(time=5.0, steps=1)], "its arrival"
 
 
-def times(time: float, steps: float) -> Report:
+def times(time: float, steps: float, odd: float = 0.0) -> Report:
     return Report(
         time=time,
         steps=steps,
-        step_seconds=steps * 0.1,
-        exchange_seconds=steps * 0.02,
+        step_seconds=steps * 0.1 + odd,
+        exchange_seconds=steps * 0.02 + odd,
         waiting_seconds=steps * 0.01,
     )
 
 
 def test_step_parts_are_differences_of_what_lies_in_the_window() -> None:
-    odd = Report(time=0, steps=1, step_seconds=60, exchange_seconds=50, waiting_seconds=0)
-    later = [
-        Report(
-            time=t,
-            steps=1 + t,
-            step_seconds=60 + 0.1 * t,
-            exchange_seconds=50 + 0.02 * t,
-            waiting_seconds=0.01 * t,
-        )
-        for t in range(1, 10)
-    ]
-    assert step_parts({0: [odd, *later]}, Window(start=1, end=9)) == pytest.approx((0.1, 0.02, 0.01))
+    series = [times(t, 1 + t, odd=50.0) for t in range(10)]
+    assert step_parts({0: series}, Window(start=1, end=9)) == pytest.approx((0.1, 0.02, 0.01))
 
 
 def test_step_parts_are_means_over_ranks() -> None:
     double = Report(time=0, steps=5, step_seconds=1, exchange_seconds=0.2, waiting_seconds=0.1)
+    window = Window(start=0, end=1)
     series = {0: [times(0, 1), times(1, 11)], 1: [double], 2: []}
-    assert step_parts(series, Window(start=0, end=1)) == pytest.approx((0.15, 0.03, 0.015))
-
-
-def test_a_single_report_counts_from_the_start() -> None:
-    assert step_parts({1: [times(9, 5)]}, Window(start=0, end=1)) == pytest.approx((0.1, 0.02, 0.01))
-    assert step_parts({1: [times(0, 0)], 2: []}, Window(start=0, end=1)) is None
+    assert step_parts(series, window) == pytest.approx((0.15, 0.03, 0.015))
+    assert step_parts({1: [times(9, 5)]}, window) == pytest.approx((0.1, 0.02, 0.01)), "from the start"
+    assert step_parts({1: [times(0, 0)], 2: []}, window) is None

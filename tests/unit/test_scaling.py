@@ -1,10 +1,13 @@
 """Speed-up, efficiency, and what is said about them."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import transcripts
 
 from ringleader.metrics import Sample, Spread
 from ringleader.number_format import percent, plural, seconds, thousands, times
@@ -38,19 +41,13 @@ def eight(coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...] = ()) -> Po
     return Point(hosts=4, slots=2, samples=coupled, uncoupled=uncoupled)
 
 
-def whole(*rates: float, name: str = "1x8", uncoupled: tuple[Sample, ...] = ()) -> Point:
-    hosts, slots = (int(part) for part in name.split("x"))
-    return Point(hosts=hosts, slots=slots, samples=taken(*rates), uncoupled=uncoupled)
-
-
 def test_ratios_are_taken_repetition_by_repetition() -> None:
     # The machine halves its speed over the run; the ratios stay what they are.
     one = Point(hosts=1, slots=1, samples=taken(100, 75, 50))
     two = Point(hosts=1, slots=2, samples=taken(180, 135, 90), uncoupled=taken(200, 150, 100))
     _, result = scalings(run_of(one, two))
     assert result.speedup == Spread.of_ratios([1.8, 1.8, 1.8])
-    assert result.efficiency == Spread.of_ratios([0.9, 0.9, 0.9])
-    assert result.against_uncoupled == Spread.of_ratios([0.9, 0.9, 0.9])
+    assert result.efficiency == result.against_uncoupled == Spread.of_ratios([0.9, 0.9, 0.9])
     assert result.uncoupled_efficiency == Spread.of_ratios([1.0, 1.0, 1.0])
     assert result.rate == Spread.of_ratios([180, 135, 90])
 
@@ -61,27 +58,21 @@ def test_an_interrupted_run_pairs_what_it_has() -> None:
     assert [result.name for result in found] == ["1x1", "1x2"]
     assert found[1].efficiency == Spread(median=0.95, low=0.95, high=0.95, count=1)
     assert found[1].against_uncoupled is None
+    (alone,) = scalings(run_of(eight(taken(700), taken(720))))
+    assert (alone.speedup, alone.efficiency, alone.uncoupled_efficiency) == (None, None, None)
+    assert alone.against_uncoupled is not None
 
 
-def test_without_one_rank_there_is_no_speedup() -> None:
-    (result,) = scalings(run_of(eight(taken(700), taken(720))))
-    assert (result.speedup, result.efficiency, result.uncoupled_efficiency) == (None, None, None)
-    assert result.against_uncoupled is not None
+PART = st.floats(min_value=0.05, max_value=1.2)
 
 
-@given(
-    st.floats(min_value=1, max_value=1e5),
-    st.floats(min_value=0.05, max_value=1.2),
-    st.floats(min_value=0.05, max_value=1.2),
-)
+@given(st.floats(min_value=1, max_value=1e5), PART, PART)
 def test_the_parts_of_the_loss_add_up(one: float, sharing: float, coupling: float) -> None:
     rate = 8 * one * sharing
     point = eight(taken(rate * coupling), taken(rate))
-    result = scalings(run_of(Point(hosts=1, slots=1, samples=taken(one)), point))[1]
-    assert result.losses.coupling.median + result.losses.sharing.median == pytest.approx(
-        result.losses.total.median
-    )
-    assert result.losses.total.median == pytest.approx(1 - sharing * coupling)
+    losses = scalings(run_of(Point(hosts=1, slots=1, samples=taken(one)), point))[1].losses
+    assert losses.coupling.median + losses.sharing.median == pytest.approx(losses.total.median)
+    assert losses.total.median == pytest.approx(1 - sharing * coupling)
 
 
 @given(
@@ -103,42 +94,20 @@ def test_exchange_waiting_and_slower_computing_are_the_coupling(
 
 
 def test_parts_that_are_more_than_the_whole_explain_nothing() -> None:
-    def spread(low: float, median: float, high: float) -> Spread:
-        return Spread.of([low, median, high])
-
-    one = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
-    two = Point(hosts=1, slots=2, samples=taken(150, 151, 149), uncoupled=taken(190, 191, 192))
-    run = run_of(one, two)
-    losses = Losses(
-        total=spread(0.24, 0.25, 0.26),
-        sharing=spread(0.04, 0.05, 0.06),
-        coupling=spread(0.19, 0.20, 0.21),
-        exchange=spread(0.30, 0.31, 0.32),
-        waiting=spread(0.0, 0.0, 0.0),
-        slower_compute=spread(-0.3, -0.1, 0.1),
-    )
+    run = run_of(point_of("1x1", "100,100,100"), point_of("1x2", "150,151,149/190,191,192"))
+    parts = {"total": 0.25, "sharing": 0.05, "coupling": 0.20, "exchange": 0.31, "waiting": 0.0}
+    spreads = {name: Spread.of([part - 0.01, part, part + 0.01]) for name, part in parts.items()}
+    losses = Losses(**spreads, slower_compute=Spread.of([-0.3, -0.1, 0.1]))
     assert headline_of(run, replace(scalings(run)[1], losses=losses)).endswith(
         "where the 25 points lost go lies within the spread."
     )
 
 
-@pytest.mark.parametrize(
-    ("values", "value", "clear"),
-    [
-        ([0.9, 0.91, 0.92], 1.0, True),
-        ([0.9, 0.95, 0.99], 1.0, False),
-        ([0.9, 0.95, 1.01], 1.0, False),
-        ([1.2, 1.21], 1.0, True),
-        ([0.5], 1.0, False),
-    ],
-)
-def test_clear_of(values: list[float], value: float, clear: bool) -> None:
-    assert Spread.of(values).clear_of(value) is clear
-
-
-def test_unit_is_what_the_script_counts() -> None:
-    assert run_of(ONE).unit == "samples"
-    assert run_of(Point(hosts=1, slots=1, samples=(Sample(rate=1, source="rows"),))).unit == "images"
+def test_clear_of() -> None:
+    """Only where the whole interval is above or below, and there is one."""
+    clear, unclear = ([0.9, 0.91, 0.92], [1.2, 1.21]), ([0.9, 0.95, 0.99], [0.9, 1.01], [0.5])
+    assert all(Spread.of(values).clear_of(1.0) for values in clear)
+    assert not any(Spread.of(values).clear_of(1.0) for values in unclear)
 
 
 def test_step_parts_from_the_engine_or_from_differences() -> None:
@@ -154,195 +123,77 @@ def test_step_parts_from_the_engine_or_from_differences() -> None:
     assert step_parts(scalings(run_of(ONE))) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_words() -> None:
+    for text, expected in (
         (percent(0.744), "74%"),
         (times(1.972), "1.97×"),
         (times(31.72), "31.7×"),
         (thousands(7.9534), "7.953"),
-        (thousands(79.534), "79.53"),
-        (thousands(812.34), "812.3"),
         (thousands(12345.6), "12,346"),
         (seconds(0), "0 s"),
-        (seconds(1.5), "1.50 s"),
         (seconds(0.9996), "1.00 s"),
         (seconds(0.9994), "999 ms"),
         (seconds(0.09999), "100 ms"),
         (seconds(9.999e-6), "10.0 µs"),
-        (seconds(0.01234), "12.3 ms"),
-        (seconds(0.000123), "123 µs"),
         (plural(1, "rank"), "1 rank"),
         (plural(2, "rank"), "2 ranks"),
-    ],
-)
-def test_words(text: str, expected: str) -> None:
-    assert text == expected
+    ):
+        assert text == expected
 
 
 def test_a_whole_host_as_the_baseline() -> None:
-    """E_node(N) = X(N) / (N/g · X(g)); published tables of large machines are told so."""
-    run = replace(
-        run_of(whole(800, 804, 796), whole(1500, 1508, 1492, name="2x8")), baseline="1x8", uncoupled=False
-    )
-    base, two = scalings(run)
+    """E_node(N) = X(N) / (N/g · X(g))."""
+    run = run_of(point_of("1x8", "800,804,796"), point_of("2x8", "1500,1508,1492"))
+    base, two = scalings(replace(run, baseline="1x8", uncoupled=False))
     assert base.efficiency is not None and base.efficiency.median == pytest.approx(1.0)
     assert two.speedup is not None and two.speedup.median == pytest.approx(1.875)
     assert two.efficiency is not None and two.efficiency.median == pytest.approx(0.9375)
+    rows = Point(hosts=1, slots=1, samples=(Sample(rate=1, source="rows"),))
+    assert (run_of(ONE).unit, run_of(rows).unit) == ("samples", "images")
 
 
-def pair(
-    coupled: tuple[Sample, ...], uncoupled: tuple[Sample, ...] = (), **more: tuple[Sample, ...]
-) -> Point:
-    return Point(hosts=1, slots=2, samples=coupled, uncoupled=uncoupled, **more)
+# What a run means in words
+
+SHORT = {"step": "step_seconds", "exchange": "exchange_seconds", "waiting": "waiting_seconds"}
+USUAL = {"source": "progress", "heard": 99, "seconds": 5.0}
 
 
-def odd(count: int = 1, **values: object) -> Run:
-    """One size of samples that are not as they should be."""
-    return run_of(Point(hosts=1, slots=count, samples=(Sample(rate=10, **values),) * 3))  # type: ignore[arg-type]
+def point_of(size: str, text: str) -> Point:
+    """``rates/of independent ranks/of ranks in step@value=…``: values of coupled ranks' samples."""
+    rates, *more = text.split("@")
+    values: dict[str, Any] = {}
+    for one in more:
+        name, _, value = one.partition("=")
+        values[SHORT.get(name, name)] = json.loads(value)
+    free = {"slowest_rate": values.pop("slowest_free", None)}
+    values["differences"] = tuple(values.get("differences", ()))
+    samples = {}
+    kinds = (("samples", values), ("uncoupled", free), ("in_step", {}))
+    for (kind, about), part in zip(kinds, rates.split("/"), strict=False):
+        samples[kind] = tuple(Sample(rate=float(r), **USUAL | about) for r in part.split(",") if r)  # type: ignore[arg-type]
+    hosts, slots = map(int, size.split("x"))
+    return Point(hosts=hosts, slots=slots, **samples)
 
 
-def meeting(*in_step: float) -> Run:
-    many = len(in_step)
-    coupled, free = taken(*(140, 141, 139)[:many]), taken(*(190, 191, 189)[:many])
-    return run_of(ONE, pair(coupled, free, in_step=taken(*in_step)))
+def run_in(*words: str) -> Run:
+    """Words are sizes with their rates, or what is known of the run."""
+    about = {name: value for name, _, value in (word.partition("=") for word in words)}
+    points = [point_of(name, text) for name, text in about.items() if name[0].isdigit()]
+    cores, machine = int(about.get("cores", 0)), about.get("machine", "")
+    hosts = [HostContext(name=f"h{n}", cores=cores, machine=machine) for n in range(4 if cores else 0)]
+    run = run_of(*points, repeats=int(about.get("repeats", 3)), hosts=tuple(hosts), lab="lab" in about)
+    run = replace(run, baseline=about.get("baseline", "1x1"), failure=about.get("failure", ""))
+    if "resumed" in about:
+        run = replace(run, resumed=(about["resumed"],))
+    if "strong" in about:
+        run = replace(run, strong=True, global_batch=int(about["strong"]))
+    return replace(run, uncoupled="baseline" not in about)
 
 
-SAME = Point(hosts=1, slots=1, samples=taken(100, 100, 100))
-CORES = tuple(HostContext(name=f"h{n}", cores=2) for n in range(4))
-CROWDED = eight(taken(190, 191, 192), taken(198, 199, 200))
-SPLIT = {"exchange_seconds": 0.004, "waiting_seconds": 0.02}
-NODES = replace(
-    run_of(whole(800, 804, 796), whole(1500, 1508, 1492, name="2x8")), baseline="1x8", uncoupled=False
-)
-STRONG = replace(run_of(ONE, pair(taken(150, 151, 149), taken(180, 181, 179))), strong=True, global_batch=256)
-LATER = tuple(replace(one, sitting=1) for one in taken(180, 181, 182))
-LOSSES = [
-    # 21 points are lost to coupling; exchange and waiting, 7% of a step, are not called communication.
-    (
-        run_of(
-            Point(hosts=1, slots=1, samples=taken(2432, 2432, 2432)),
-            pair(
-                taken(3742, 3750, 3735, step=0.0167, exchange_seconds=0.000183, waiting_seconds=0.00106),
-                taken(4737, 4740, 4730),
-            ),
-        ),
-        "against independent ranks 79%: of the 23 points lost, 13 go to slower computing in step with them, "
-        "6 to waiting for other ranks, 3 to sharing this machine and 1 to the exchange.|-communication",
-    ),
-    (run_of(SAME, pair(taken(150, 152, 148, step=0.01, exchange_seconds=0.001, waiting_seconds=0.0),
-     taken(190, 205, 199))),
-     "of the 25 points lost, 15 go to slower computing in step with them and 10 to the exchange."),
-    (
-        run_of(
-            SAME,
-            pair(
-                taken(150, 152, 148, step=0.01, exchange_seconds=0.004, waiting_seconds=0.0),
-                taken(200, 200, 200),
-            ),
-        ),
-        "of the 25 points lost, 40 go to the exchange and 15 are won back by computing faster in step than "
-        "uncoupled.",
-    ),
-    (
-        run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613)), lab=True),
-        "8 ranks do 5.92× the work of one: 74% efficiency; against independent ranks 96%: of the 26 points "
-        "lost, 23 go to sharing this machine and 3 to coupling the ranks.",
-    ),
-    (run_of(SAME, pair(taken(150, 152, 148), taken(190, 191))),
-     "The run is not complete, so what is lost is not split."),
-]  # fmt: skip
-HEADLINES = [
-    (run_of(Point(hosts=1, slots=1)), "Nothing was measured yet."),
-    (run_of(eight(taken(700))), "one rank was not measured"),
-    (run_of(ONE, eight(taken(592, 600, 604), taken(600, 601, 599))),
-     "of one: 74% efficiency; communication costs at most 3% (95% interval)."),
-    (run_of(ONE, eight(taken(200, 300, 590), taken(600, 601, 599))),
-     "2.97× the work of one (2.00× to 5.96× in 3 repetitions); communication costs at most 86%"),
-    (run_of(ONE, eight(taken(200, 300, 590, step=0.1, **SPLIT), taken(600, 601, 599))),
-     "exchanging gradients took at most 4% of a step, waiting for other ranks at most 20%."),
-    (run_of(ONE, eight(taken(592), taken(600))), ": 74% efficiency, from a single repetition."),
-    (run_of(ONE, eight(taken(592, 596, 588))), "Independent ranks were not measured"),
-    (run_of(ONE, eight(taken(640, 641, 642), taken(600, 601, 602))), "communication costs nothing here"),
-    (run_of(ONE, eight(taken(592, 596, 588), taken(800, 808, 792))),
-     "of the 26 points lost, 26 go to coupling the ranks"),
-    (NODES, "16 ranks do 1.88× the work of one host of 8 ranks: 94% efficiency."),
-    (replace(NODES, points=NODES.points[: 1]),
-     "One host of 8 ranks does 800.0 samples/s; larger sizes were not measured."),
-    (replace(NODES, baseline="2x4"), "2 hosts of 4 ranks each were not measured"),
-    (
-        STRONG,
-        "2 ranks do the same work 1.50× as fast as one: 75% efficiency (strong scaling); against independent "
-        "ranks 83%: of the 25 points lost, |sharing this machine and smaller batches"
-        "|each rank's smaller batch",
-    ),
-]  # fmt: skip
-LIMITS = [
-    (run_of(ONE, eight(taken(700, 760, 780), taken(740, 770, 765))),
-     "no difference shows beyond the spread (95% interval 90% to 108%)"),
-    (run_of(ONE, CROWDED, hosts=CORES, lab=True),
-     "They have 2 cores between them, which alone leaves about 25%."),
-    (
-        run_of(ONE, CROWDED, hosts=tuple(replace(host, machine="m") for host in CORES)),
-        "They have 2 cores between them",
-    ),
-    # Four real machines of two cores have eight: they explain nothing.
-    (run_of(ONE, CROWDED, hosts=CORES), "-cores between"),
-    (run_of(ONE, eight(taken(600, 601, 602), taken(640, 642, 644)), hosts=CORES, lab=True), "-cores between"),
-    (run_of(ONE, eight(taken(592, 596, 588, step=0.1, **SPLIT), taken(780, 788, 772))),
-     "20.0 ms (20%) waiting|Most of the two is waiting"),
-    (run_of(ONE, eight(taken(600, 606, 594), taken(780, 788, 772, slowest_rate=78.0))),
-     "Balance: left alone, the slowest rank does 81%"),
-    (run_of(ONE, pair(taken(198, 200, 196)), eight(taken(592, 596, 588))),
-     "Where: the largest fall is from 1x2 to 4x2, 99% to 74%"),
-    (run_of(ONE, eight(taken(900, 909, 891))), "Efficiency is above 100%"),
-    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(149, 153, 150, name="1x4")),
-     "Rate: from 1x2 to 1x4 no gain shows ("),
-    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(120, 121, 119, name="1x4")),
-     "Rate: 1x4 is slower than 1x2: "),
-    (run_of(ONE, whole(150, 152, 148, name="1x2"), whole(200, 202, 198, name="1x4")), "-Rate:"),
-    (run_of(ONE, whole(180, 181, 182, name="1x2"), whole(280, 284, 276, name="1x4")),
-     "Where: the largest fall is from 1x2 to 1x4"),
-    (run_of(ONE, whole(180, 181, 182, name="1x2"), whole(240, 380, 300, name="1x4")),
-     "-fall is from 1x2 to 1x4"),
-    (run_of(ONE, pair(taken(140, 141, 139), taken(190, 191, 189))), "-In step"),
-    (
-        meeting(171, 172, 170),
-        "In step: |do 90% of what independent ones do: no transport wins that back"
-        "|Coupled ranks do 82% of that",
-    ),
-    (meeting(190, 191, 188), "no difference shows beyond the spread|Coupled ranks do 74% of that"),
-    (meeting(140, 142, 139), "do 74% of what independent ones do|Between them and coupled ranks no diff"),
-    (meeting(171), "In step: |measured once: no claim"),
-]  # fmt: skip
-CAUTIONS = [
-    (replace(run_of(ONE), failure="4x2 coupled: rank 1"), "The run ended early (4x2 coupled: rank 1)"),
-    (run_of(ONE, repeats=5), "The run is not complete"),
-    (run_of(Point(hosts=1, slots=1, samples=taken(100)), repeats=1), "One repetition"),
-    (run_of(Point(hosts=1, slots=1, samples=taken(100, 130, 90))), "vary much at 1x1 (40%)"),
-    (odd(2, source="total", heard=1), "Not every rank reported its rate"),
-    (odd(heard=1, seconds=0.3), "measured over 300 ms only"),
-    (odd(heard=1, together=False), "At 1x1 the ranks of a run hardly trained at the same time"),
-    (odd(2, differences=("the parameters …",)), "At 1x2 the parameters …"),
-    (
-        replace(run_of(ONE, pair(LATER)), resumed=("2026-01-02T03:04:05+00:00",)),
-        "1x2 and the baseline were measured in different",
-    ),
-]
+def test_what_a_run_means_in_words() -> None:
+    def call(*words: str) -> tuple[int, str, str]:
+        said = summary(run_in(*words))
+        found = [f"  {text}" for text in said.findings] + [f"! {text}" for text in said.cautions]
+        return 0, "".join(f"{line}\n" for line in (said.headline, *found)), ""
 
-
-@pytest.mark.parametrize(("run", "said"), [*LOSSES, *HEADLINES, *LIMITS, *CAUTIONS])
-def test_what_a_run_means_in_words(run: Run, said: str) -> None:
-    """``said``: parts of the sentences; ``-``: what must not be among them."""
-    words = summary(run)
-    text = "\n".join((words.headline, *words.findings, *words.cautions))
-    for part in said.split("|"):
-        assert (part.removeprefix("-") in text) != part.startswith("-"), text
-
-
-def test_a_sound_run_has_no_cautions_and_the_larger_loss_first() -> None:
-    sharing = summary(run_of(ONE, eight(taken(592, 596, 588), taken(616, 621, 613))))
-    assert sharing.cautions == ()
-    assert [text.split(":")[0] for text in sharing.findings] == ["Sharing", "Coupling"]
-    talking = summary(run_of(ONE, eight(taken(400, 404, 396), taken(780, 788, 772))))
-    assert [text.split(":")[0] for text in talking.findings] == ["Coupling", "Sharing"]
+    transcripts.check("scale/sentences.txt", call)

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests import transcripts
 
 from ringleader.errors import RefusedError
 from ringleader.slurm.controller import Slurm, refusal, wrong_option
@@ -32,16 +33,12 @@ def one(**changed: str) -> SlurmJob:
     return jobs_of(line(**changed))[0]
 
 
-def test_names_and_paths_may_have_any_characters() -> None:
+def test_names_have_any_characters_and_other_lines_are_passed_over() -> None:
     job = one(Name="a b | c = d", STDOUT="/home/me/my jobs/slurm-7.out")
     assert (job.title, job.log) == ("a b | c = d", "/home/me/my jobs/slurm-7.out")
     assert (job.id, job.nodes, job.node_count, job.start) == ("7", "n[1-2]", "2", "")
-
-
-@pytest.mark.parametrize("text", ["", "\n\n", "slurm_load_jobs error: x", "1|2|3", f"x{SEPARATOR}" * 20, "7"])
-def test_other_lines_are_passed_over(text: str) -> None:
-    assert jobs_of(text) == []
-    assert jobs_of(text, accounting=True) == []
+    for text in ("", "\n\n", "slurm_load_jobs error: x", "1|2|3", f"x{SEPARATOR}" * 20, "7"):
+        assert jobs_of(text) == jobs_of(text, accounting=True) == []
 
 
 def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
@@ -54,139 +51,27 @@ def test_accounting_has_steps_that_are_none_of_the_jobs() -> None:
     assert (job.restarts, job.elapsed, job.title) == ("0", "00:00:03", "train")
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "end", "whose"),
-    [
-        ("COMPLETED", "0", 0, ""),
-        ("FAILED", "768", 3, "launcher"),  # as wait(2) returns it
-        ("FAILED", "3:0", 3, "launcher"),
-        ("FAILED", "9", 137, "launcher"),
-        ("FAILED", "0:9", 137, "launcher"),
-        ("FAILED", "0", 1, "launcher"),
-        ("CANCELLED", "15", 143, "Slurm"),
-        ("CANCELLED", "0", 143, "Slurm"),
-        ("TIMEOUT", "15", 124, "Slurm"),
-        ("NODE_FAIL", "0", 3, "Slurm"),
-        ("NODE_FAIL", "9", 3, "Slurm"),
-        ("PREEMPTED", "15", 3, "Slurm"),
-        ("BOOT_FAIL", "0:1", 3, "Slurm"),
-        ("OUT_OF_MEMORY", "0:125", 253, "Slurm"),
-    ],
-)
-def test_ends(state: str, code: str, end: int, whose: str) -> None:
-    found = end_of(one(State=state, exit_code=code))
-    assert (found.exit_code, found.whose) == (end, whose)
-    assert bool(found.reason) == (whose == "Slurm")
+def test_what_becomes_of_slurms_words() -> None:
+    def call(what: str, *words: str) -> tuple[int, str, str]:
+        if what == "waiting":
+            return 0, why_waiting(one(State="PENDING", Reason=words[0]), words[1:]) + "\n", ""
+        if what == "down":
+            return 0, f"{refusal('squeue', 1, chr(10).join(words))}\n", ""
+        if what == "refused":
+            return 0, wrong_option(f"sbatch: error: Batch job submission failed: {words[0]}")[0] + "\n", ""
+        found = end_of(one(State=words[0], exit_code=words[1]))
+        if found is None:
+            return 0, progress(one(State=words[0])).text + "\n", ""
+        return found.exit_code, f"{found.whose or 'nobody'}: {found.reason}".strip() + "\n", ""
 
-
-@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "A_NEW_STATE"])
-def test_what_is_not_known_to_be_an_end_is_none(state: str) -> None:
-    assert end_of(one(State=state)) is None
-    assert progress(one(State=state)).text
-
-
-@pytest.mark.parametrize(
-    ("reason", "words"),
-    [
-        ("Resources", "not enough nodes are free"),
-        ("Priority", "jobs with higher priority are ahead"),
-        ("BeginTime", "may not begin yet; one that was queued again waits about two minutes"),
-        ("PartitionTimeLimit", "asks for more time than the partition main allows: lower --time"),
-        ("JobHeldUser", "is held: scontrol release 7"),
-        ("AssocGrpCpuLimit", "a limit of your account, QOS or user is reached (AssocGrpCpuLimit)"),
-        (
-            "QOSMaxCpuPerUserLimit",
-            "a limit of your account, QOS or user is reached (QOSMaxCpuPerUserLimit)",
-        ),
-        (
-            "ReqNodeNotAvail, UnavailableNodes:n[1-2]",
-            "a node that it needs is down, drained or reserved: sinfo -R says why (n[1-2])",
-        ),
-        (
-            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
-            "a node that it needs is down, drained or reserved: sinfo -R says why",
-        ),
-        ("SomethingNew", "Slurm says: SomethingNew"),
-        ("None", "Slurm has not considered it yet"),
-    ],
-)
-def test_reasons_in_plain_words(reason: str, words: str) -> None:
-    assert why_waiting(one(State="PENDING", Reason=reason)) == words
-
-
-def test_nodes_that_take_no_jobs_are_named_where_they_matter() -> None:
-    job = one(State="PENDING", Reason="Resources")
-    assert why_waiting(job, ["n1 takes no jobs: bad cable"]).endswith("free; n1 takes no jobs: bad cable")
-    many = why_waiting(job, [f"n{number} takes no jobs: x" for number in range(6)])
-    assert many.endswith("n3 takes no jobs: x and 2 more")
-    assert "n1" not in why_waiting(one(State="PENDING", Reason="Priority"), ["n1 takes no jobs: x"])
+    transcripts.check("slurm/texts.txt", call)
 
 
 def test_a_new_estimate_of_the_start_is_no_news() -> None:
-    first = progress(one(State="PENDING", Reason="Priority", StartTime="10:00"))
-    later = progress(one(State="PENDING", Reason="Priority", StartTime="10:01"))
-    assert first.text != later.text
-    assert first.key == later.key
+    first, later = (progress(one(State="PENDING", Reason="Priority", StartTime=at)) for at in "12")
+    assert first.text != later.text and first.key == later.key
     assert progress(one(State="PENDING", Reason="Resources")).key != first.key
     assert "restart 2" in progress(one(RestartCnt="2")).text
-
-
-MUNGE = """squeue: error: If munged is up, restart with --num-threads=10
-squeue: error: Munge encode failed: Failed to access "/nope": No such file or directory
-squeue: error: slurm_send_node_msg: auth_g_create: REQUEST_JOB_INFO has authentication error
-slurm_load_jobs error: Protocol authentication error
-"""
-NO_FILE = """squeue: error: ClusterName needs to be specified
-squeue: fatal: Unable to process configuration file
-"""
-
-
-@pytest.mark.parametrize(
-    ("err", "what"),
-    [
-        (MUNGE, "Slurm does not authenticate us"),
-        (NO_FILE, "this machine has no configuration of Slurm"),
-        (
-            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
-            "Slurm's controller does not answer",
-        ),
-        ("slurm_load_jobs error: Invalid job id specified", "Slurm does not know it"),
-        ("sbatch: error: Something else", "Something else"),
-        ("", "ended with exit code 1"),
-    ],
-)
-def test_what_is_down_is_named(err: str, what: str) -> None:
-    """Texts as 22.05.8 prints them."""
-    assert str(refusal("squeue", 1, err)).startswith(f"squeue: {what}")
-
-
-@pytest.mark.parametrize(
-    ("err", "where"),
-    [
-        ("Invalid partition name specified", "--partition"),
-        ("Invalid account or account/partition combination specified", "--account"),
-        (
-            "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-            "--account",
-        ),
-        ("Invalid qos specification", "--sbatch-arg=--qos"),
-        ("Requested time limit is invalid (missing or exceeds some limit)", "--time"),
-        ("More processors requested than permitted", "--nodes, -n"),
-        ("Node count specification invalid", "--nodes, -n"),
-        ("Invalid generic resource (gres) specification", "--gpus"),
-        ("Requested node configuration is not available", "--nodes, -n, --gpus"),
-        ("Invalid feature specification", "--sbatch-arg"),
-        ("Invalid node name specified", "--sbatch-arg"),
-        ("Requested reservation is invalid", "--sbatch-arg"),
-        ("Protocol authentication error", ""),
-        ("connect: Operation now in progress", ""),
-        ("session credential is invalid", ""),
-        ("Unable to contact slurm controller (connect failure)", ""),
-    ],
-)
-def test_the_option_that_is_refused_is_named(err: str, where: str) -> None:
-    """Texts as 22.05.8 prints them; `tests/slurm/test_accounting.py` has the real one print them."""
-    assert wrong_option(f"sbatch: error: Batch job submission failed: {err}")[0] == where
 
 
 @pytest.mark.process

@@ -22,39 +22,20 @@ class Torch:
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.marks: list[str] = []
-        note, marks = self.calls.append, self.marks
+        marks, about = self.marks, dict[str, Any]()
 
-        class Script:
-            """``torch.autograd.profiler.profile``: every profiler of the process prepares one."""
-
-            def _prepare_trace(self) -> None:
-                note("another is prepared")
-
-            def _start_trace(self) -> None:
-                note("another starts")
-
-        class Emit:
-            """``emit_nvtx``, which enables the profiler as well."""
-
-            def __enter__(self) -> None:
-                note("ranges start")
+        def noting(call: str) -> Any:
+            return lambda _self: self.calls.append(call)
 
         class Profile:
-            def prepare_trace(self) -> None:
-                note("prepare")
-
-            def start_trace(self) -> None:
-                note("start")
-
-            def stop_trace(self) -> None:
-                note("stop")
+            prepare_trace, start_trace, stop_trace = map(noting, ("prepare", "start", "stop"))
 
             def add_metadata_json(self, name: str, text: str) -> None:
-                self.about = getattr(self, "about", {}) | {name: json.loads(text)}
+                about[name] = json.loads(text)
 
-            def export_chrome_trace(self, path: str) -> None:
-                note("export")
-                Path(path).write_text(json.dumps({"marks": marks, **self.about}))
+            def export_chrome_trace(_self, path: str) -> None:
+                self.calls.append("export")
+                Path(path).write_text(json.dumps({"marks": marks, **about}))
 
         class Mark:
             def __init__(self, name: str) -> None:
@@ -66,9 +47,12 @@ class Torch:
             def __exit__(self, *_: object) -> None:
                 marks.append(f"-{self.name}")
 
-        self.script = Script
+        prepared = {"_prepare_trace": noting("another is prepared"), "_start_trace": noting("another starts")}
+        self.script = type("profile", (), prepared)
+        """``torch.autograd.profiler.profile``: every profiler of the process prepares one."""
+        ranges = type("emit_nvtx", (), {"__enter__": noting("ranges start")})
         self.profiler = SimpleNamespace(profile=Profile, record_function=Mark)
-        profilers = SimpleNamespace(profile=Script, emit_nvtx=Emit, _is_profiler_enabled=False)
+        profilers = SimpleNamespace(profile=self.script, emit_nvtx=ranges, _is_profiler_enabled=False)
         self.autograd = SimpleNamespace(profiler=profilers)
         self.distributed = SimpleNamespace(is_available=lambda: False)
 
@@ -78,9 +62,11 @@ class Rank:
         self.torch, self.reports, self.path = Torch(), list[dict[str, Any]](), path
         self.recorder = Recorder(first, last, str(path), lambda kind, **words: self.reports.append(words))
 
+    made = 0
+
     def steps(self, first: int, last: int) -> None:
-        for number in range(first, last + 1):
-            self.recorder.at(number)
+        for self.made in range(first, last + 1):
+            self.recorder.at(self.made)
 
     def trace(self) -> Any:
         return json.loads(gzip.decompress(self.path.read_bytes()))
@@ -104,60 +90,51 @@ def marks(*numbers: int) -> list[str]:
 
 
 def test_the_steps_asked_for_are_recorded_and_no_others(rank: Any) -> None:
-    one = rank(5, 7)
-    one.steps(1, 2)
-    assert one.torch.calls == []
-    one.steps(3, 3)
-    assert one.torch.calls == ["prepare"]
-    one.steps(4, 6)
-    assert one.torch.calls == ["prepare", "start"]
-    one.steps(7, 20)
-    assert one.torch.calls == ["prepare", "start", "stop", "export"]
+    one, calls = rank(5, 7), list[str]()
+    for last, more in ((2, []), (3, ["prepare"]), (6, ["start"]), (20, ["stop", "export"])):
+        one.steps(one.made + 1, last)
+        calls += more
+        assert one.torch.calls == calls
     about = {"distributedInfo": {"rank": 3, "world_size": 4}, "ringleader_last_step": 7}
     assert one.trace() == {"marks": marks(5, 6, 7), **about}
     recorded = {"state": "recorded", "first": 5, "last": 7, "why": ""}
     assert one.reports == [{"state": "counts"}, recorded]
     assert [path.name for path in one.path.parent.iterdir()] == ["trace.json.gz"]
-
-
-def test_the_second_step_is_the_first_that_can_be_recorded(rank: Any) -> None:
-    one = rank(2, 2)
-    one.steps(1, 3)
-    assert one.trace()["marks"] == marks(2)
-
-
-def test_a_script_that_ends_earlier_keeps_what_was_recorded(rank: Any) -> None:
-    one = rank(5, 70)
-    one.steps(1, 6)
-    one.recorder.end()
-    assert one.reports[-1] == {"state": "recorded", "first": 5, "last": 6, "why": "made 6 steps"}
-    assert one.trace()["ringleader_last_step"] == 6
+    second = rank(2, 2)  # the first that can be recorded
+    second.steps(1, 3)
+    assert second.trace()["marks"] == marks(2)
 
 
 @pytest.mark.parametrize(
-    ("made", "why"), [(0, "made no step of an optimizer"), (2, "made 2 steps"), (4, "made 4 steps")]
+    ("made", "why"), [(0, "made no step of an optimizer"), (4, "made 4 steps"), (6, "made 6 steps")]
 )
-def test_a_script_that_ends_before_the_first_step_says_so(rank: Any, made: int, why: str) -> None:
-    one = rank(5, 7)
+def test_a_script_that_ends_earlier_keeps_what_was_recorded(rank: Any, made: int, why: str) -> None:
+    one = rank(5, 70)
     one.steps(1, made)
     one.recorder.end()
-    assert one.reports[1:] == [{"state": "none", "why": f"{why}, and step 5 is the first to record"}]
-    assert not one.path.exists() and "export" not in one.torch.calls
+    if made == 6:
+        assert one.reports[1:] == [{"state": "recorded", "first": 5, "last": 6, "why": why}]
+        assert one.trace()["ringleader_last_step"] == 6
+    else:
+        assert one.reports[1:] == [{"state": "none", "why": f"{why}, and step 5 is the first to record"}]
+        assert not one.path.exists() and "export" not in one.torch.calls
 
 
-def test_the_scripts_own_profiler_has_precedence(rank: Any) -> None:
-    one = rank(2, 9)
-    one.steps(1, 3)
-    one.torch.script()._prepare_trace()
-    assert one.torch.calls[-2:] == ["export", "another is prepared"]
-    assert one.reports[-1]["why"] == "the script started its own profiler"
+def test_the_scripts_own_profiler_and_ranges_for_other_tools_have_precedence(rank: Any) -> None:
+    for begin, said in (
+        (lambda torch: torch.script()._prepare_trace(), "another is prepared"),
+        (lambda torch: torch.autograd.profiler.emit_nvtx().__enter__(), "ranges start"),
+    ):
+        one = rank(2, 9)
+        one.steps(1, 3)
+        begin(one.torch)
+        assert one.torch.calls[-2:] == ["export", said]
+        assert one.reports[-1]["why"] == "the script started its own profiler"
     other = rank(2, 9)
     other.torch.autograd.profiler._is_profiler_enabled = True
     other.steps(1, 12)
-    assert other.torch.calls == []
-    assert other.reports[1:] == [
-        {"state": "failed", "why": "RuntimeError: the script's own profiler is running"}
-    ]
+    why = "RuntimeError: the script's own profiler is running"
+    assert other.torch.calls == [] and other.reports[1:] == [{"state": "failed", "why": why}]
 
 
 def test_a_profiler_that_was_prepared_before_ours_is_prepared_again(rank: Any) -> None:
@@ -169,16 +146,8 @@ def test_a_profiler_that_was_prepared_before_ours_is_prepared_again(rank: Any) -
         one.steps(1, 4)
         own._start_trace()
         own._start_trace()
-        again = ["another starts"] * 2
-        assert one.torch.calls[-5:] == ["stop", "export", "another is prepared", *again]
-
-
-def test_ranges_for_other_tools_have_precedence_as_well(rank: Any) -> None:
-    one = rank(2, 9)
-    one.steps(1, 3)
-    one.torch.autograd.profiler.emit_nvtx().__enter__()
-    assert one.torch.calls[-2:] == ["export", "ranges start"]
-    assert one.reports[-1]["why"] == "the script started its own profiler"
+        again = ["another is prepared", "another starts", "another starts"]
+        assert one.torch.calls[-5:] == ["stop", "export", *again]
 
 
 REAL = """\
@@ -212,22 +181,20 @@ def test_a_script_with_a_scheduled_profiler_records_its_own_steps(tmp_path: Path
     assert (tmp_path / "trace.json.gz").exists()
 
 
-def test_a_child_of_the_script_records_nothing(rank: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = rank(2, 4)
-    monkeypatch.setattr(step_profile.os, "getpid", lambda: 1)
-    one.steps(1, 9)
-    assert one.torch.calls == [] and one.reports == [{"state": "counts"}]
-
-
-def test_steps_without_pytorch_are_answered_with_a_sentence(
+def test_a_child_of_the_script_and_one_without_pytorch_record_nothing(
     rank: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = rank(2, 4)
+    with monkeypatch.context() as patched:
+        patched.setattr(step_profile.os, "getpid", lambda: 1)
+        one.steps(1, 9)
+    assert one.torch.calls == [] and one.reports == [{"state": "counts"}]
+    other = rank(2, 4)
     monkeypatch.delitem(step_profile.sys.modules, "torch")
-    one.steps(1, 9)
-    one.recorder.end()
+    other.steps(1, 9)
+    other.recorder.end()
     why = "the script has not imported torch, whose profiler records the steps"
-    assert one.reports[1:] == [{"state": "none", "why": why}]
+    assert other.reports[1:] == [{"state": "none", "why": why}]
 
 
 def test_an_error_of_the_profiler_is_reported_once_and_none_of_the_scripts(rank: Any) -> None:
@@ -243,22 +210,17 @@ def test_an_error_of_the_profiler_is_reported_once_and_none_of_the_scripts(rank:
 
 
 def test_the_wait_of_our_own_optimizer_is_marked(rank: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class StepMetrics:
-        def exchange(self) -> None: ...
-
-        def exchanged(self) -> None: ...
-
-    metrics = SimpleNamespace(StepMetrics=StepMetrics)
+    made = {"exchange": lambda self: None, "exchanged": lambda self: None}
+    metrics = SimpleNamespace(StepMetrics=type("StepMetrics", (), made))
     monkeypatch.setitem(step_profile.sys.modules, "ringleader.adapters.step_metrics", metrics)
-    one, ours = rank(2, 3), StepMetrics()
+    one, ours = rank(2, 3), metrics.StepMetrics()
     for number in range(1, 6):
         ours.exchange()
         ours.exchanged()
         one.recorder.at(number)
     inside = [f"{sign}ringleader:all_reduce" for sign in "+-"]
-    assert one.trace()["marks"] == [
-        word for number in (2, 3) for word in (f"+ProfilerStep#{number}", *inside, f"-ProfilerStep#{number}")
-    ]
+    two, three = ((f"+ProfilerStep#{number}", *inside, f"-ProfilerStep#{number}") for number in (2, 3))
+    assert one.trace()["marks"] == [*two, *three]
 
 
 def test_a_watch_drives_it(tmp_path: Path) -> None:

@@ -41,25 +41,22 @@ def test_ranks_take_turns_at_mnists_samples(tmp_path, name):
     assert images.shape == (2, 1, 28, 28) and images[1, 0, 0, 0].item() == pytest.approx(3 / 255)
 
 
-@pytest.mark.parametrize(
-    ("images", "labels", "said"),
-    [
-        (b"", idx(np.zeros(1, np.uint8)), "is not an idx file"),
-        (idx(np.zeros((2, 28, 28), np.uint8))[:-1], idx(np.zeros(2, np.uint8)), "1567 bytes for"),
-        (idx(np.zeros((2, 20, 20), np.uint8)), idx(np.zeros(2, np.uint8)), "MNIST's are bytes"),
-        (idx(np.zeros((2, 28, 28), np.uint8)), idx(np.zeros(3, np.uint8)), "is not one label for each of 2"),
-        (idx(np.zeros((0, 28, 28), np.uint8)), idx(np.zeros(0, np.uint8)), "is not one label for each of 0"),
-    ],
-)
-def test_broken_files_are_named(tmp_path, images, labels, said):
+def test_broken_files_are_named(tmp_path):
+    def zeros(*shape):
+        return idx(np.zeros(shape, np.uint8))
+
     paths = [tmp_path / "i", tmp_path / "l"]
-    for path, data in zip(paths, (images, labels), strict=True):
-        path.write_bytes(data)
-    with pytest.raises(DataError, match=said):
-        read_digits(paths)
-
-
-def test_a_broken_npz_is_named(tmp_path):
+    for images, labels, said in (
+        (b"", zeros(1), "is not an idx file"),
+        (zeros(2, 28, 28)[:-1], zeros(2), "1567 bytes for"),
+        (zeros(2, 20, 20), zeros(2), "MNIST's are bytes"),
+        (zeros(2, 28, 28), zeros(3), "is not one label for each of 2"),
+        (zeros(0, 28, 28), zeros(0), "is not one label for each of 0"),
+    ):
+        for path, data in zip(paths, (images, labels), strict=True):
+            path.write_bytes(data)
+        with pytest.raises(DataError, match=said):
+            read_digits(paths)
     file = tmp_path / "x.npz"
     for data in (b"", b"PK\3\4 not a zip"):
         file.write_bytes(data)

@@ -14,15 +14,8 @@ from ringleader.plan.job import Job
 from ringleader.scaling import Context
 
 PLAN = TrainingPlan(model="mlp", batch=2, num_classes=10, repeats=2, steps=1)
-TIMES = RankTimes(
-    elapsed=0.5,
-    input=(0.0,),
-    forward=(0.1,),
-    backward=(0.2,),
-    exposed=(0.1,),
-    optimizer=(0.1,),
-    losses=(2.0,),
-)
+PARTS = {"input": 0.0, "forward": 0.1, "backward": 0.2, "exposed": 0.1, "optimizer": 0.1, "losses": 2.0}
+TIMES = RankTimes(elapsed=0.5, **{name: (value,) for name, value in PARTS.items()})
 START = (
     (0, "size", {"ranks": 2, "per_host": 2}),
     (0, "arms", {"ringleader": ""}),
@@ -65,11 +58,9 @@ def run(*answers, end=0, kept=None):
 def test_a_run_is_kept_with_each_repetition():
     code, kept = run(*START, times(0, 1), times(1, 1), times(1, 2), times(0, 2))
     assert code == 0 and [len(one.arm("ringleader").rates) for one in kept] == [1, 2, 2]
-    last = kept[-1]
-    assert last.failure == "" and last.device == "cpu" and last.context.threads == 1
-    assert (
-        last.context.torch == "2.9" and last.context.mpi == "openmpi5 5.0.11" and last.gradient_bytes == 400
-    )
+    last, context = kept[-1], kept[-1].context
+    assert (last.failure, last.device, last.gradient_bytes) == ("", "cpu", 400)
+    assert (context.threads, context.torch, context.mpi) == (1, "2.9", "openmpi5 5.0.11")
 
 
 def test_a_rank_that_fails_later_loses_nothing_and_all_are_told_of():
@@ -90,13 +81,8 @@ def test_an_interrupted_run_says_so():
 
 
 def test_weights_that_differ_fail_the_run():
-    code, kept = run(
-        *START,
-        times(0, 1),
-        times(1, 1),
-        (0, "digests", {"ringleader": "a"}),
-        (1, "digests", {"ringleader": "b"}),
-    )
+    digests = [(rank, "digests", {"ringleader": digest}) for rank, digest in enumerate("ab")]
+    code, kept = run(*START, times(0, 1), times(1, 1), *digests)
     assert code == 3 and kept[-1].failure == "ringleader: the weights at the end differ: rank 0; rank 1"
 
 
@@ -105,8 +91,8 @@ def test_what_ranks_find_wrong_is_the_requests_fault():
         run(START[0], (0, "faults", ["--data: /x is not a directory"]), (1, "faults", []))
 
 
-@pytest.mark.parametrize("end", [1, 0])
-def test_a_job_that_never_begins_is_an_error(end):
-    with pytest.raises(RankError) as error:
-        run(START[0], end=end)
-    assert error.value.exit_code == (end or 3)
+def test_a_job_that_never_begins_is_an_error():
+    for end, code in ((1, 1), (0, 3)):
+        with pytest.raises(RankError) as error:
+            run(START[0], end=end)
+        assert error.value.exit_code == code

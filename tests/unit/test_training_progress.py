@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -31,73 +33,58 @@ def messages(fd: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in data.splitlines()]
 
 
-def test_lines_are_cumulative_and_not_too_many() -> None:
-    read, write = os.pipe()
-    try:
-        clock = Clock()
-        reporter = Reporter(write, clock)
-        for _ in range(10):
-            reporter.add(32, 1)
-            clock.now += INTERVAL / 4
-        found = messages(read)
-        assert [(m["samples"], m["steps"]) for m in found] == [(32, 1), (160, 5), (288, 9)]
-        assert [m["seconds"] for m in found] == pytest.approx([100, 100 + INTERVAL, 100 + 2 * INTERVAL])
-        clock.now += 1000
-        reporter.flush()
-        # What is told at the end was trained at the last call, not when the process ended.
-        last = messages(read)
-        assert [m["samples"] for m in last] == [320]
-        assert last[0]["seconds"] == pytest.approx(100 + 9 * INTERVAL / 4)
-        reporter.flush()
-        assert messages(read) == []
-    finally:
-        os.close(read)
-        os.close(write)
+Pipe = tuple[int, int]
 
 
-@pytest.mark.parametrize(("samples", "steps"), [(0, 1), (-4, 1), (4, 0), (4, -1)])
-def test_numbers_must_be_positive(samples: int, steps: int) -> None:
-    for fd in (None, 1):
-        with pytest.raises(ValueError, match="tell how many"):
-            Reporter(fd).add(samples, steps)
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with suppress(OSError):
+            os.close(end)
 
 
-@pytest.mark.parametrize("samples", [1.5, "3", None])
-def test_numbers_must_be_whole(samples: object) -> None:
-    with pytest.raises(TypeError):
-        Reporter(None).add(samples, 1)  # type: ignore[arg-type]
+def test_lines_are_cumulative_and_not_too_many(pipe: Pipe) -> None:
+    read, write = pipe
+    clock = Clock()
+    reporter = Reporter(write, clock)
+    for _ in range(10):
+        reporter.add(32, 1)
+        clock.now += INTERVAL / 4
+    found = messages(read)
+    assert [(m["samples"], m["steps"]) for m in found] == [(32, 1), (160, 5), (288, 9)]
+    assert [m["seconds"] for m in found] == pytest.approx([100, 100 + INTERVAL, 100 + 2 * INTERVAL])
+    clock.now += 1000
+    reporter.flush()
+    # What is told at the end was trained at the last call, not when the process ended.
+    (last,) = messages(read)
+    assert (last["samples"], last["seconds"]) == (320, pytest.approx(100 + 9 * INTERVAL / 4))
+    reporter.flush()
+    assert messages(read) == []
+    os.close(read)  # a pipe that nobody reads ends the reports only
+    reporter.add(1, 1)
+    clock.now += 1000
+    reporter.add(1, 1)
 
 
-def test_a_pipe_that_nobody_reads_ends_the_reports_only() -> None:
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        reporter = Reporter(write)
-        reporter.add(1, 1)
-        reporter.add(1, 1)
-    finally:
-        os.close(write)
+def test_numbers_must_be_whole_and_positive() -> None:
+    for samples, steps in ((0, 1), (-4, 1), (4, 0), (4, -1)):
+        for fd in (None, 1):
+            with pytest.raises(ValueError, match="tell how many"):
+                Reporter(fd).add(samples, steps)
+    for wrong in (1.5, "3", None):
+        with pytest.raises(TypeError):
+            Reporter(None).add(wrong, 1)  # type: ignore[arg-type]
 
 
-def test_only_a_pipe_is_taken(tmp_path: Path) -> None:
-    read, write = os.pipe()
-    try:
-        assert report_fd({"RINGLEADER_REPORT_FD": str(write)}) == write
-    finally:
-        os.close(read)
-        os.close(write)
+def test_only_a_pipe_is_taken(tmp_path: Path, pipe: Pipe) -> None:
+    assert report_fd({"RINGLEADER_REPORT_FD": str(pipe[1])}) == pipe[1]
     with (tmp_path / "file").open("w") as file:
         assert report_fd({"RINGLEADER_REPORT_FD": str(file.fileno())}) is None
     for text in ("", "-1", "x", "²", "99999", "9" * 40):
         assert report_fd({"RINGLEADER_REPORT_FD": text}) is None
     assert report_fd({}) is None
-
-
-def test_processor_name(tmp_path: Path) -> None:
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor : 0\nmodel name\t: Some CPU @ 2 GHz\n\nprocessor : 1\n")
-    assert cpu_model(cpuinfo) == "Some CPU @ 2 GHz"
-    assert cpu_model(tmp_path / "none")
 
 
 SCRIPT = """
@@ -113,24 +100,14 @@ os.wait()
 
 
 @pytest.mark.process
-def test_a_script_reports_and_its_forked_children_do_not() -> None:
-    read, write = os.pipe()
-    try:
-        environ = os.environ | {"RINGLEADER_REPORT_FD": str(write)}
-        done = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, pass_fds=[write], timeout=60)
-        assert done.returncode == 0
-        context, *reports = messages(read)
-        assert context["kind"] == "context"
-        assert context["python"] == ".".join(map(str, sys.version_info[:3]))
-        assert [(m["samples"], m["steps"]) for m in reports] == [(8, 1), (16, 3)]
-    finally:
-        os.close(read)
-        os.close(write)
-
-
-@pytest.mark.process
-def test_without_a_launcher_nothing_happens() -> None:
-    environ = {name: value for name, value in os.environ.items() if name != "RINGLEADER_REPORT_FD"}
+def test_a_script_reports_and_its_forked_children_do_not(pipe: Pipe) -> None:
+    environ = os.environ | {"RINGLEADER_REPORT_FD": str(pipe[1])}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, pass_fds=[pipe[1]], timeout=60)
+    assert done.returncode == 0
+    context, *reports = messages(pipe[0])
+    assert context["kind"] == "context" and context["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert [(m["samples"], m["steps"]) for m in reports] == [(8, 1), (16, 3)]
+    del environ["RINGLEADER_REPORT_FD"]  # without a launcher nothing happens
     done = finished([sys.executable, "-c", SCRIPT], env=environ, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -169,11 +146,11 @@ def test_a_reporter_is_made_once(monkeypatch) -> None:
 
 def test_context_is_known_to_older_pythons_that_load_the_file(monkeypatch, tmp_path) -> None:
     """In Python 3.9 ``zip`` takes no keyword, and the package of another Python may not even be parsed."""
-    (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name: Fast One\n")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor: 0\nmodel name\t: Fast One\n\nprocessor : 1\n")
     monkeypatch.setattr(training_progress, "zip", lambda *sequences: zip(*sequences), raising=False)  # noqa: B905
-    assert cpu_model(tmp_path / "cpuinfo") == "Fast One"
-    monkeypatch.setitem(sys.modules, "ringleader.agents.usable_cores", SimpleNamespace())
-    assert training_progress.context_of()["cores"] == len(os.sched_getaffinity(0))
+    assert cpu_model(cpuinfo) == "Fast One" and cpu_model(tmp_path / "none")
     broken = type("Broken", (), {"__getattr__": lambda self, name: 1 // 0})()
-    monkeypatch.setitem(sys.modules, "ringleader.agents.usable_cores", broken)
-    assert training_progress.context_of()["cores"] == len(os.sched_getaffinity(0))
+    for module in (SimpleNamespace(), broken):
+        monkeypatch.setitem(sys.modules, "ringleader.agents.usable_cores", module)
+        assert training_progress.context_of()["cores"] == len(os.sched_getaffinity(0))

@@ -73,7 +73,7 @@ def test_two_hosts_over_tcp() -> None:
         [host({"eth0": 257, "lo": 1}, name=f"mine-h{n}", mpi=between(256)) for n in (1, 2)]
     )
     assert lines(proof) == tuple(
-        f"mine-h{n} to other hosts: TCP on eth0 100% of 256 MiB; "
+        f"mine-h{n} to other hosts: TCP on eth0 carried 100% of 256 MiB; "
         "eth0 carried 257 MiB, the engine exchanged 256 MiB: 1.00 with headers"
         for n in (1, 2)
     )
@@ -101,7 +101,8 @@ def test_a_job_on_one_host_whose_messages_go_by_tcp_says_so() -> None:
 def test_bounds_are_told_as_bounds() -> None:
     (line,) = lines(judged_transport([host({"eth0": 300}, mpi=between(256, 512)), host(name="n2")]))
     assert (
-        "TCP on eth0 100% of at least 256 MiB; eth0 carried 300 MiB, the engine exchanged 256 MiB to" in line
+        "TCP on eth0 carried 100% of at least 256 MiB; eth0 carried 300 MiB, the engine exchanged 256 MiB to"
+        in line
     )
 
 

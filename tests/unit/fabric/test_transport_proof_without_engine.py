@@ -164,13 +164,14 @@ def test_within_a_host() -> None:
 
 
 def test_lines_of_two_hosts_and_of_one() -> None:
-    said = "100% of 64 MiB; eth0 carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers"
+    said = "carried 100% of 64 MiB; eth0 carried 66 MiB, "
+    said += "the job's TCP connections moved 64 MiB: 1.03 with headers"
     hosts = [host({"eth0": 66}, name=f"h{n}", counted=0, connections={"eth0": 64}) for n in (3, 4)]
     assert lines(judged_transport(hosts)) == tuple(f"h{n} to other hosts: TCP on eth0 {said}" for n in (3, 4))
     alone = judged_transport([host({"lo": 66}, counted=0, connections={"lo": 64})])
     assert lines(alone) == (f"n1, between its ranks: TCP on lo {said.replace('eth0', 'lo')}",)
     gpus = judged_transport([host({"lo": 1}, counted=0, connections={}, nccl_log=SHM, gpus=2)])
-    assert "between its ranks: shared memory 100% (by logs, not by counters); NCCL's" in lines(gpus)[0]
+    assert "shared memory carried 100% (by logs, not by counters); NCCL's" in lines(gpus)[0]
 
 
 NUMBERS = st.sampled_from([0.0, 0.4, 3.0, 64.0, 5000.0])

@@ -8,11 +8,10 @@ sent in the order in which they became possible, and of those the one with the s
 import heapq
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class Message:
+class Message(NamedTuple):
     """One message; it can be sent when all that it ``needs`` (positions in the list) have arrived."""
 
     sender: int
@@ -28,12 +27,10 @@ def duration(messages: Sequence[Message], *, bandwidth: float, latency: float) -
     for number, message in enumerate(messages):
         for need in message.needs:
             followers[need].append(number)
-    waiting: list[tuple[float, int]] = [(0.0, number) for number, count in enumerate(missing) if count == 0]
-    heapq.heapify(waiting)
+    waiting = [(0.0, number) for number, count in enumerate(missing) if count == 0]
     sends_from: dict[int, float] = defaultdict(float)
     receives_from: dict[int, float] = defaultdict(float)
-    possible = [0.0] * len(messages)
-    last = 0.0
+    possible, last = [0.0] * len(messages), 0.0
     while waiting:
         time, number = heapq.heappop(waiting)
         message = messages[number]
@@ -54,34 +51,20 @@ def duration(messages: Sequence[Message], *, bandwidth: float, latency: float) -
 
 def ring(count: int, size: float) -> list[Message]:
     """2(n−1) steps; in each, every rank sends S/n to its neighbor, once it has the one before."""
-    return [
-        Message(
-            sender=rank,
-            receiver=(rank + 1) % count,
-            size=size / count,
-            needs=((step - 1) * count + (rank - 1) % count,) if step else (),
-        )
-        for step in range(2 * (count - 1))
-        for rank in range(count)
-    ]
+    found: list[Message] = []
+    for step in range(2 * (count - 1)):
+        for rank in range(count):
+            needs = ((step - 1) * count + (rank - 1) % count,) if step else ()
+            found.append(Message(rank, (rank + 1) % count, size / count, needs))
+    return found
 
 
 def pairwise(count: int, size: float) -> list[Message]:
     """Every rank sends each other one its part of the values, S/n; then each sends its result to all others.
 
-    Rank r begins with rank r+1, so that no rank receives from all at once.
+    Rank r begins with rank r+1, so that no rank receives from all at once: servers beside all workers.
     """
-    found: list[Message] = []
-    values: dict[int, list[int]] = {rank: [] for rank in range(count)}
-    for away in range(1, count):
-        for rank in range(count):
-            values[(rank + away) % count].append(len(found))
-            found.append(Message(sender=rank, receiver=(rank + away) % count, size=size / count))
-    for away in range(1, count):
-        for rank in range(count):
-            receiver, needs = (rank + away) % count, tuple(values[rank])
-            found.append(Message(sender=rank, receiver=receiver, size=size / count, needs=needs))
-    return found
+    return servers(count, count, size, apart=False)
 
 
 def tree(count: int, size: float, pieces: int) -> list[Message]:
@@ -93,45 +76,31 @@ def tree(count: int, size: float, pieces: int) -> list[Message]:
     parents = in_order_parents(count)
     for _ in range(pieces):
         for ranks in (range(count), range(count - 1, -1, -1)):
-            _up_and_down(found, parents, ranks, size / 2 / pieces)
+            up_and_down(found, parents, ranks, size / 2 / pieces)
     return found
 
 
-def chain(count: int, size: float, pieces: int) -> list[Message]:
-    """A chain of all ranks: each piece goes up to the first, and down again."""
-    found: list[Message] = []
-    for _ in range(pieces):
-        _up_and_down(found, [None, *range(count - 1)], range(count), size / pieces)
-    return found
-
-
-def _up_and_down(
+def up_and_down(
     found: list[Message], parents: Sequence[int | None], ranks: Sequence[int], size: float
 ) -> None:
-    """Append a piece's messages: the sum to the root, then the result to the leaves."""
+    """Append a piece's messages: the sum to the root of a tree, then the result to its leaves."""
     children: dict[int | None, list[int]] = defaultdict(list)
     for node, parent in enumerate(parents):
         children[parent].append(node)
-    up: dict[int, int] = {}
 
     def send(node: int, other: int, needs: tuple[int, ...]) -> int:
-        found.append(Message(sender=ranks[node], receiver=ranks[other], size=size, needs=needs))
+        found.append(Message(ranks[node], ranks[other], size, needs))
         return len(found) - 1
 
-    def climb(node: int) -> None:
-        for child in children[node]:
-            climb(child)
-        parent = parents[node]
-        if parent is not None:
-            up[node] = send(node, parent, tuple(up[child] for child in children[node]))
+    def climb(node: int) -> tuple[int, ...]:
+        return tuple(send(child, node, climb(child)) for child in children[node])
 
     def descend(node: int, needs: tuple[int, ...]) -> None:
         for child in children[node]:
             descend(child, (send(node, child, needs),))
 
     (root,) = children[None]
-    climb(root)
-    descend(root, tuple(up[child] for child in children[root]))
+    descend(root, climb(root))
 
 
 def in_order_parents(count: int) -> list[int | None]:
@@ -139,12 +108,11 @@ def in_order_parents(count: int) -> list[int | None]:
     parents: list[int | None] = [None] * count
 
     def place(low: int, high: int, parent: int | None) -> None:
-        if low >= high:
-            return
-        middle = low + (1 << ((high - low).bit_length() - 1)) - 1
-        parents[middle] = parent
-        place(low, middle, middle)
-        place(middle + 1, high, middle)
+        if low < high:
+            middle = low + (1 << ((high - low).bit_length() - 1)) - 1
+            parents[middle] = parent
+            place(low, middle, middle)
+            place(middle + 1, high, middle)
 
     place(0, count, None)
     return parents
@@ -157,18 +125,17 @@ def servers(workers: int, count: int, size: float, *, apart: bool) -> list[Messa
     ports of their own; else server s is beside worker s, and what it has of that worker needs no message.
     """
     found: list[Message] = []
-    pushed: dict[int, list[int]] = {server: [] for server in range(count)}
+    pushed: dict[int, tuple[int, ...]] = defaultdict(tuple)
     first, later = (workers, 0) if apart else (0, 1)
     for turn in range(count):
         for worker in range(workers):
             server = (worker + turn + later) % count
             if apart or server != worker:
-                pushed[server].append(len(found))
-                found.append(Message(sender=worker, receiver=first + server, size=size / count))
+                pushed[server] += (len(found),)
+                found.append(Message(worker, first + server, size / count))
     for turn in range(workers):
         for server in range(count):
             worker = (server + turn + later) % workers
             if apart or server != worker:
-                needs = tuple(pushed[server])
-                found.append(Message(sender=first + server, receiver=worker, size=size / count, needs=needs))
+                found.append(Message(first + server, worker, size / count, pushed[server]))
     return found

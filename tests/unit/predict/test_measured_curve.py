@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.predict.test_predict_command import call
+from tests.unit.conftest import Call
 
 from ringleader.bench import run_file
 from ringleader.errors import RequestError
@@ -48,12 +48,11 @@ def test_a_link_is_as_fast_as_its_slowest_pair() -> None:
     link = link_of(pairs("a", "b", "c"), "runs/p")
     assert link.seconds(1 << 24) == pytest.approx(3 * (2e-5 + (1 << 24) / 1e9))
     assert link.rate == pytest.approx(1e9 / 3)
-    slow = tuple(replace(one, both_ways_rate=1e8) for one in pairs("a", "b").transfers)
-    both = link_of(replace(pairs("a", "b"), transfers=slow), "runs/p")
+    two = pairs("a", "b")
+    both = link_of(replace(two, transfers=tuple(replace(t, both_ways_rate=1e8) for t in two.transfers)), "p")
     assert both.seconds(1 << 24) == pytest.approx(2 * (1 << 24) / 1e8)
-    disturbed = [one for one in pairs("a", "b").transfers if one.size > 1024]
     late = Transfer(source=0, target=1, size=1024, latency=0.5)
-    found = link_of(replace(pairs("a", "b"), transfers=(late, *disturbed)), "runs/p")
+    found = link_of(replace(two, transfers=(late, *two.transfers[1:])), "runs/p")
     assert found.latency == pytest.approx(found.seconds(1 << 20)), "no longer than a larger message"
     with pytest.raises(RequestError, match="at least two sizes"):
         link_of(pairs("a", "a"), "runs/p")
@@ -88,23 +87,13 @@ def trained() -> TrainingRun:
     )  # fmt: skip
 
 
-def test_runs_of_every_kind_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_every_kind_are_read_in_their_place(tmp_path: Path, call: Call) -> None:
     for name, run in (("t", trained()), ("p", pairs("a", "b")), ("a", all_reduces())):
         run_file.write(run, tmp_path / name)
-    common = ("--per-host", "4", "--ranks", "1,16")
-    seen = []
-    for curve in ("p", "a"):
-        call(str(tmp_path / "t"), "--curve", str(tmp_path / curve), *common)
-        said = capsys.readouterr().out
-        assert "33.0 ms a step on one rank, 8 MiB of gradients" in said
-        seen.append(said.splitlines()[5])
-    assert seen[0] != seen[1]
-
-
-def test_a_curve_is_not_a_job_and_a_job_is_not_a_curve(tmp_path: Path) -> None:
-    run_file.write(pairs("a", "b"), tmp_path / "p")
-    run_file.write(trained(), tmp_path / "t")
-    with pytest.raises(RequestError, match="curve"):
-        call(str(tmp_path / "p"))
-    with pytest.raises(RequestError, match="curve"):
-        call(str(tmp_path / "t"), "--curve", str(tmp_path / "t"))
+    job, words = tmp_path / "t", ("--per-host", "4", "--ranks", "1,16")
+    said = [call("predict", job, "--curve", tmp_path / curve, *words)[1] for curve in ("p", "a")]
+    assert all("33.0 ms a step on one rank, 8 MiB of gradients" in one for one in said)
+    assert said[0].splitlines()[5] != said[1].splitlines()[5]
+    for wrong in ((tmp_path / "p",), (job, "--curve", job)):
+        code, _, err = call("predict", *wrong)
+        assert code == 2 and "curve" in err

@@ -1,5 +1,7 @@
 """A step: parts that add up, bounds, and what would help."""
 
+import math
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringleader.predict.exchange_cost import ALGORITHMS
+from ringleader.predict.failures import GPU_HOURS, Failures, best_interval, goodput, useful
 from ringleader.predict.forecast import limit_sentence, what_ifs
 from ringleader.predict.models import NAMES, model
 from ringleader.predict.networks import BETWEEN, WITHIN, Network
@@ -32,20 +35,16 @@ def test_models_have_the_parameters_that_they_are_known_for(name: str, millions:
 
 
 def test_buckets_are_whole_layers_from_the_last() -> None:
-    segments = (
-        Segment(size=10, backward=1.0),
-        Segment(size=20, backward=2.0),
-        Segment(size=30, backward=3.0),
-    )
-    buckets = buckets_of(Profile(name="p", batch=1, before=1.0, segments=segments), fusion_bytes=40)
-    assert [(b.size, b.ready) for b in buckets] == [(50, 6.0), (10, 7.0)]
+    def buckets(sizes: tuple[int, ...], **more: bool) -> list[tuple[float, float]]:
+        profile = Profile(
+            name="p", batch=1, before=1.0, segments=tuple(Segment(size=size, backward=1.0) for size in sizes)
+        )
+        return [(one.size, one.ready) for one in buckets_of(profile, fusion_bytes=40, **more)]
 
-
-def test_the_engine_sends_a_bucket_before_it_would_be_too_large() -> None:
-    segments = tuple(Segment(size=size, backward=1.0) for size in (5, 100, 20, 30, 10))
-    profile = Profile(name="p", batch=1, before=0.0, segments=segments)
-    buckets = buckets_of(profile, fusion_bytes=40, at_most=True)
-    assert [(b.size, b.ready) for b in buckets] == [(40, 2.0), (20, 3.0), (100, 4.0), (5, 5.0)]
+    assert buckets((10, 20, 30)) == [(50, 3.0), (10, 4.0)]
+    # The engine sends a bucket before it would be too large.
+    found = buckets((5, 100, 20, 30, 10), at_most=True)
+    assert found == [(40, 3.0), (20, 4.0), (100, 5.0), (5, 6.0)]
 
 
 @given(
@@ -61,22 +60,21 @@ def test_parts_add_up_and_nothing_is_better_than_linear(
     algorithm: str, name: str, between: str, hosts: int, per_host: int, micro: int, overlap: bool
 ) -> None:
     network = Network(name=between, between=BETWEEN[between], within=WITHIN["pcie"])
-    profile = profile_of_model(model(name), rate=100, batch=32)
+    profile, ranks = profile_of_model(model(name), rate=100, batch=32), hosts * per_host
     setup = Setup(network=network, per_host=per_host, algorithm=algorithm, micro_steps=micro, overlap=overlap)
-    found = predict(profile, setup, hosts * per_host)
+    found = predict(profile, setup, ranks)
     assert found.step == pytest.approx(found.compute + found.exposed + found.waiting + found.fixed)
-    assert 0 < found.efficiency <= 1 + 1e-9
-    assert 0 <= found.exposed <= found.exchange + 1e-9
+    assert 0 < found.efficiency <= 1 + 1e-9 and 0 <= found.exposed <= found.exchange + 1e-9
     faster = replace(network, between=replace(network.between, bandwidth=2 * network.between.bandwidth))
-    assert (
-        predict(profile, replace(setup, network=faster), hosts * per_host).efficiency
-        >= found.efficiency - 1e-9
-    )
+    better = predict(profile, replace(setup, network=faster), ranks)
+    assert better.efficiency >= found.efficiency - 1e-9
 
 
-def test_one_rank_loses_nothing() -> None:
+def test_one_rank_loses_nothing_and_a_full_host_is_as_slow_as_measured() -> None:
     found = predict(VGG, Setup(network=SLOW, fixed=1.0, sharing=0.5), 1)
     assert found.efficiency == pytest.approx(1) and found.rate == pytest.approx(154)
+    setup = Setup(network=SLOW, per_host=8, sharing=0.8, straggler=0.0, algorithm="hierarchical")
+    assert predict(RESNET, setup, 8).compute == pytest.approx(RESNET.step_seconds / 0.8)
 
 
 def test_the_slowest_of_many_is_as_late_as_theory_has_it() -> None:
@@ -85,29 +83,21 @@ def test_the_slowest_of_many_is_as_late_as_theory_has_it() -> None:
         assert expected_largest(count) == pytest.approx(mean, rel=0.05, abs=1e-12)
 
 
-def test_a_full_host_is_as_slow_as_measured() -> None:
-    setup = Setup(network=SLOW, per_host=8, sharing=0.8, straggler=0.0, algorithm="hierarchical")
-    assert predict(RESNET, setup, 8).compute == pytest.approx(RESNET.step_seconds / 0.8)
-
-
 def test_the_size_that_falls_under_a_bound_is_the_first() -> None:
-    setup = Setup(network=SLOW, per_host=4)
-
     def efficiency(ranks: int) -> float:
-        return predict(VGG, setup, ranks).efficiency
+        return predict(VGG, Setup(network=SLOW, per_host=4), ranks).efficiency
 
     size = size_below(efficiency, 4, 0.6)
-    assert size is not None and size > 4
-    assert predict(VGG, setup, size).efficiency < 0.6 <= predict(VGG, setup, size - 4).efficiency
+    assert size is not None and size > 4 and efficiency(size) < 0.6 <= efficiency(size - 4)
     assert size_below(lambda _ranks: 1.0, 4, 0.1, 4096) is None
 
 
 @pytest.mark.parametrize(
     ("profile", "ranks", "change", "words"),
     [
-        (VGG, 64, {}, ("gradients that travel", "Biggest gain: 25gbe-tcp")),
-        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "backward passes")),
-        (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("nothing takes", "None of the changes")),
+        (VGG, 64, {}, ("exposed gradient communication", "Biggest gain: 25gbe-tcp")),
+        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "accumulation steps")),
+        (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("no loss reaches", "No change that was tried")),
     ],
 )
 def test_what_helps_most_is_what_the_numbers_say(
@@ -120,8 +110,50 @@ def test_what_helps_most_is_what_the_numbers_say(
     assert all(part in text for part in words)
 
 
-def test_a_hundred_thousand_ranks_are_one_formula() -> None:
-    setup = Setup(network=SLOW, per_host=8)
-    found = [predict(VGG, setup, size) for size in range(8, 100_001, 4000 * 8 - 8)]
-    assert all(one.efficiency > 0 for one in found)
-    assert predict(VGG, setup, 100_000).ranks == 100_000
+def simulated(between: float, commit: float, recovery: float, interval: float, failures: int) -> float:
+    """Return the part of the time that counts, until this many failures came: each at its own moment."""
+    chance = random.Random(7)
+    clock = done = 0.0
+    for _ in range(failures):
+        left = chance.expovariate(1 / between)  # exponential times have no memory: each failure starts anew
+        clock += left
+        if recovery and clock > left:
+            left -= recovery
+        segments = math.floor(max(0.0, left) / (interval + commit))
+        done += segments * interval
+    return done / clock
+
+
+@pytest.mark.parametrize(
+    ("between", "commit", "recovery", "interval"),
+    [(3600.0, 30.0, 120.0, 400.0), (86_400.0, 60.0, 600.0, 3000.0), (600.0, 20.0, 100.0, 150.0)],
+)
+def test_the_closed_form_is_what_a_simulation_of_failures_shows(
+    between: float, commit: float, recovery: float, interval: float
+) -> None:
+    assert useful(between, commit, recovery, interval) == pytest.approx(
+        simulated(between, commit, recovery, interval, 200_000), rel=0.01
+    )
+
+
+@given(between=st.floats(60, 1e8), commit=st.floats(1e-3, 600), recovery=st.floats(0, 1e4))
+def test_no_interval_leaves_more_than_the_best(between: float, commit: float, recovery: float) -> None:
+    best = best_interval(between, commit)
+    most = useful(between, commit, recovery, best)
+    assert 0 <= most <= 1
+    for factor in (0.5, 0.9, 1.1, 2.0):
+        assert useful(between, commit, recovery, factor * best) <= most * (1 + 1e-6)
+
+
+def test_more_ranks_fail_more_often_and_lose_more() -> None:
+    failures = Failures(commit=30.0, recovery=300.0)
+    found = [goodput(failures, ranks) for ranks in (1, 8, 1024, 16_384, 100_000)]
+    assert [one.goodput for one in found] == sorted((one.goodput for one in found), reverse=True)
+    # 419 failures in 54 days of 16,384 GPUs: one in three hours.
+    assert found[3].between / 3600 == pytest.approx(GPU_HOURS / 16_384) == pytest.approx(3.09, rel=0.01)
+    assert 0.8 < found[3].goodput < 0.95
+    assert best_interval(1e6, 10.0) == pytest.approx(math.sqrt(2 * 10 * 1e6), rel=0.01), "Young's"
+    given = goodput(replace(failures, interval=10_000.0), 16_384)
+    assert given.interval == 10_000 and given.goodput < found[3].goodput
+    assert goodput(Failures(), 1024).goodput == pytest.approx(1.0, abs=1e-4), "without a cost"
+    assert goodput(Failures(commit=1e6, hours=1.0), 1024).goodput == 0.0

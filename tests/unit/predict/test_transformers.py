@@ -39,22 +39,18 @@ def test_operations_of_a_token_are_those_of_utilization() -> None:
     assert model.flops == pytest.approx(6 * model.parameters + 12 * 32 * 4096 * 2048)
     expert = TRANSFORMERS["mixtral-8x7b"]
     assert expert.flops < 6 * 0.35 * expert.parameters  # two of eight experts: 12.9 of 46.7 billion
-
-
-def test_a_shape_without_a_name() -> None:
-    model = of_shape(7e9, 32, 4096, 2048)
-    assert model.parameters == pytest.approx(7e9) and model.name == "7B transformer"
+    nameless = of_shape(7e9, 32, 4096, 2048)
+    assert nameless.parameters == pytest.approx(7e9) and nameless.name == "7B transformer"
 
 
 def test_tensor_and_pipeline_parallel_ranks_have_their_part() -> None:
-    model = TRANSFORMERS["llama-3-70b"]
-    whole = profile_of(model, H100, 1.0, ALONE, recompute=False)
-    divided = Division(ranks=32, per_host=8, tensor=8, pipeline=4)
-    part = profile_of(model, H100, 1.0, divided, recompute=False)
+    def profile(division: Division = ALONE, recompute: bool = False) -> Profile:
+        return profile_of(TRANSFORMERS["llama-3-70b"], H100, 1.0, division, recompute=recompute)
+
+    whole, part = profile(), profile(Division(ranks=32, per_host=8, tensor=8, pipeline=4))
     assert part.size == pytest.approx(whole.size / 32, rel=0.01)
     assert part.before + part.backward == pytest.approx((whole.before + whole.backward) / 32, rel=0.01)
-    again = profile_of(model, H100, 1.0, ALONE, recompute=True)
-    assert again.backward == pytest.approx(1.5 * whole.backward, rel=0.05)
+    assert profile(recompute=True).backward == pytest.approx(1.5 * whole.backward, rel=0.05)
 
 
 JOB = Profile(name="j", batch=1, before=1.0, segments=even_segments(4000, 2.0, 10), activation=64)
@@ -67,19 +63,10 @@ def listed(division: Division, micro_steps: int = 1) -> list[tuple[str, float, i
 
 def test_each_strategy_is_a_list_of_exchanges() -> None:
     fsdp = Division(ranks=64, per_host=8, strategy="fsdp")
-    assert listed(fsdp, 2) == [
-        ("reducescatter", 400, 64, 10, BACKWARD, 2),
-        ("allgather", 200, 64, 10, FORWARD, 2),
-        ("allgather", 200, 64, 10, BACKWARD, 2),
-    ]
-    assert listed(replace(fsdp, strategy="zero-2"), 2) == [
-        ("reducescatter", 400, 64, 10, BACKWARD, 2),
-        ("allgather", 200, 64, 10, FORWARD, 1),
-    ]
-    assert listed(replace(fsdp, strategy="zero-1"), 2) == [
-        ("reducescatter", 400, 64, 10, BACKWARD, 1),
-        ("allgather", 200, 64, 10, NOTHING, 1),
-    ]
+    scattered, gathered = ("reducescatter", 400, 64, 10, BACKWARD), ("allgather", 200, 64, 10)
+    assert listed(fsdp, 2) == [(*scattered, 2), (*gathered, FORWARD, 2), (*gathered, BACKWARD, 2)]
+    assert listed(replace(fsdp, strategy="zero-2"), 2) == [(*scattered, 2), (*gathered, FORWARD, 1)]
+    assert listed(replace(fsdp, strategy="zero-1"), 2) == [(*scattered, 1), (*gathered, NOTHING, 1)]
     hybrid = listed(replace(fsdp, shard_ranks=8))
     assert hybrid[0] == ("reducescatter", 400, 8, 10, BACKWARD, 1)
     assert hybrid[-1] == ("allreduce", 50, 8, 10, BACKWARD, 1)
@@ -90,39 +77,37 @@ def test_each_strategy_is_a_list_of_exchanges() -> None:
 
 def test_groups_are_where_their_ranks_are() -> None:
     division = Division(ranks=512, per_host=8, tensor=8)
-    assert division.group(8, 1).hosts == 1
     data = division.group(64, 8)
-    assert (data.hosts, data.per_host, data.beside) == (64, 1, 8)
+    assert (division.group(8, 1).hosts, data.hosts, data.per_host, data.beside) == (1, 64, 1, 8)
     hybrid = Division(ranks=512, per_host=8, strategy="fsdp", shard_ranks=8)
     assert (hybrid.group(8, 1).hosts, hybrid.group(64, 8).hosts) == (1, 64)
+    with pytest.raises(ValueError, match="groups of 16"):
+        division_of(24, h100s(tensor=8, pipeline=2))
+    assert division_of(1, h100s(tensor=8)).tensor == 1
 
 
-@pytest.mark.parametrize(
-    ("strategy", "per_parameter"),
+def test_memory_of_the_state_is_what_zero_says() -> None:
     # Of 16 bytes of a parameter 64 ranks share (ZeRO, figure 1): 16, 4 + 12/64, 2 + 14/64, 16/64.
-    [("ddp", 16), ("zero-1", 4.1875), ("zero-2", 2.21875), ("zero-3", 0.25), ("fsdp", 0.25)],
-)
-def test_memory_of_the_state_is_what_zero_says(strategy: str, per_parameter: float) -> None:
-    found = dict(state_bytes(JOB, Division(ranks=64, per_host=8, strategy=strategy)))
-    gathered = found.pop("gathered", 0.0)
-    assert sum(found.values()) == pytest.approx(1000 * per_parameter)
-    assert gathered == (400 if strategy in ("zero-3", "fsdp") else 0)
+    known = {"ddp": 16, "zero-1": 4.1875, "zero-2": 2.21875, "zero-3": 0.25, "fsdp": 0.25}
+    for strategy, per_parameter in known.items():
+        found = dict(state_bytes(JOB, Division(ranks=64, per_host=8, strategy=strategy)))
+        gathered = found.pop("gathered", 0.0)
+        assert sum(found.values()) == pytest.approx(1000 * per_parameter)
+        assert gathered == (400 if strategy in ("zero-3", "fsdp") else 0)
 
 
 def test_activations_are_those_of_korthikanti() -> None:
     model = replace(TRANSFORMERS["gpt-3-175b"], vocabulary=0)
-    unit = 2048 * 12288
 
     def kept(ranks: int = 1, micro_steps: int = 1, recompute: bool = False, **parts: int) -> float:
         division = Division(ranks=ranks, per_host=8, **parts)
-        return activation_bytes(model, 1.0, division, micro_steps, recompute=recompute) / unit
+        return activation_bytes(model, 1.0, division, micro_steps, recompute=recompute) / (2048 * 12288)
 
     assert kept() == pytest.approx(34 * 96 + 4)
     assert kept(8, tensor=8) == pytest.approx((34 * 96 + 4) / 8)
     assert kept(recompute=True) == pytest.approx(2 * 96 + 34 + 4)
-    assert kept(8, 16, pipeline=8) == pytest.approx(
-        34 * 96 + 0.5
-    )  # the first stage keeps eight micro-batches
+    # The first stage keeps eight micro-batches.
+    assert kept(8, 16, pipeline=8) == pytest.approx(34 * 96 + 0.5)
 
 
 def test_a_pipeline_is_idle_while_it_fills() -> None:
@@ -137,19 +122,14 @@ def test_a_pipeline_is_idle_while_it_fills() -> None:
 def test_shards_of_many_ranks_need_less_memory_and_exchange_more() -> None:
     job = OnGpu(model=TRANSFORMERS["llama-3-8b"], gpu=H100)
     ddp, fsdp = h100s(wire="bf16"), h100s(strategy="fsdp", wire="bf16")
-    assert job.memory(ddp, 64) > H100.memory > job.memory(fsdp, 64)
-    both = [predict(job.profile(one, 64), one, 64).exchange for one in (ddp, fsdp)]
-    assert both[1] > both[0]
     hybrid = replace(fsdp, shard_ranks=8)
-    assert job.memory(fsdp, 512) < job.memory(hybrid, 512)
-    times = [predict(job.profile(one, 512), one, 512).exchange for one in (fsdp, hybrid)]
-    assert times[1] < times[0]
 
+    def exchange(setup: Setup, ranks: int) -> float:
+        return predict(job.profile(setup, ranks), setup, ranks).exchange
 
-def test_ranks_that_share_a_model_fill_its_groups() -> None:
-    with pytest.raises(ValueError, match="groups of 16"):
-        division_of(24, h100s(tensor=8, pipeline=2))
-    assert division_of(1, h100s(tensor=8)).tensor == 1
+    assert job.memory(ddp, 64) > H100.memory > job.memory(fsdp, 64)
+    assert exchange(fsdp, 64) > exchange(ddp, 64)
+    assert job.memory(fsdp, 512) < job.memory(hybrid, 512) and exchange(hybrid, 512) < exchange(fsdp, 512)
 
 
 def test_hiding_an_exchange_costs_computing() -> None:
