@@ -135,16 +135,22 @@ PLAN = TrainingPlan(model="mnist", batch=4, image_size=28, num_classes=10, repea
 @pytest.mark.parametrize(
     ("change", "where"),
     [
+        ({}, []),
         ({"model": "lenet", "precision": "int8"}, ["--model", "--precision"]),
+        ({"optimizer": "lion", "device": "tpu"}, ["--optimizer", "--device"]),
         ({"batch": 0, "steps": 0, "repeats": 0}, ["--batch", "--steps", "--repeats"]),
+        ({"warmup": -1, "readers": 0}, ["--warmup", "--readers"]),
+        ({"warmup": 0}, []),
         ({"arms": ("ringleader", "ddp", "ringleader")}, ["--arms", "--arms"]),
         ({"image_size": 32, "seq_len": 9}, ["--seq-len", "--image-size"]),
         ({"model": "resnet18", "image_size": 31, "num_classes": 1}, ["--image-size", "--num-classes"]),
+        ({"model": "resnet18", "image_size": 32, "batch": 1, "num_classes": 9}, ["--image-size"]),
         (
             {"model": "gpt", "image_size": 0, "num_classes": 0, "seq_len": 1, "data": "x"},
             ["--seq-len", "--data"],
         ),
         ({"precision": "float16", "device": "cpu"}, ["--precision"]),
+        ({"precision": "float16", "device": "cuda"}, []),
     ],
 )  # fmt: skip
 def test_all_that_is_wrong_with_a_plan(change, where):
@@ -212,6 +218,7 @@ def test_what_is_wrong_with_losses_and_ranks_is_told():
     assert [one.what for one in found] == ["/x is no (2 ranks, the first 0)", "b (rank 1)"]
     # 640 images in 4.75 s; rates 128 nine times and 256 once: deviation 38.4, over √10
     lines = tf_cnn_lines([0.5, 0.25] + [0.5] * 8, [7.9] * 10, batch=64, ranks=2)
+    assert lines[:2] == ["Done warm up", "Step\tImg/sec\ttotal_loss"] and len(lines) == 7
     assert lines[2] == "1\timages/sec: 128.0 +/- 0.0 (jitter = 0.0)\t7.900"
     assert lines[3] == "10\timages/sec: 134.7 +/- 12.1 (jitter = 0.0)\t7.900"
     assert lines[4:] == ["-" * 64, "total images/sec: 269.47", "-" * 64]

@@ -287,3 +287,21 @@ def test_messages_that_are_cut_or_make_no_sense() -> None:
     struct.pack_into("=H", broken, 88, 0)  # an attribute of no length
     found = _connection(bytes(broken))
     assert found is None or found.moved == (5, 7)
+
+
+def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
+    class Full:
+        def recv(self, size: int) -> bytes:
+            connections._ends = ends_of_others
+            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+
+    connections = of_this_process()
+    ends_of_others = connections._ends
+    connections._ends = Full()  # type: ignore[assignment]
+    connections.collect()
+    near, far = ends(HOME)
+    say(near, far, 50_000)
+    found = connections.end()
+    assert found["missing"] == os.strerror(errno.ENOBUFS) and found["pairs"], "the rest is counted"
+    near.close()
+    far.close()

@@ -14,6 +14,7 @@ from tests.commands import finished
 
 from ringleader.bench.rank_speed import RankSpeed
 from ringleader.cli.doctor import command
+from ringleader.cli.doctor.command import job_on_hosts
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
 from ringleader.cli.doctor.stored_facts import facts_text
 from ringleader.cli.options.host_options import HostOptions
@@ -21,8 +22,10 @@ from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
+from ringleader.errors import LaunchError
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software
 from ringleader.measurements.point_to_point import Silence, Transfer
+from ringleader.plan.job import Job
 
 PLACE = {"mpirun": "/env/bin/mpirun", "library": "/env/lib/libmpi.so.40"}
 OPENMPI = MpiFacts(family="Open MPI", version="5.0.11", embedded=True, built_with={"ucx": True}, **PLACE)
@@ -99,11 +102,21 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
 def test_wrong_requests(call):
     for words, told in (
         (["--image", "--facts-from", "x"], "--image and --facts-from"),
+        (["--image", "--facts"], "--facts with --image"),
+        (["--image", "-H", "h1"], "says what is judged"),
+        (["--facts-from", "x", "--lab"], "says what is judged"),
         (["--force"], "--write-expect"),
+        (["--on", "nowhere"], "'nowhere' is unknown"),
         (["--nodes", "pool=gpu"], "add --on kubernetes"),
         (["--on", "kubernetes", "--active"], "means nothing with --on kubernetes"),
+        (["--on", "kubernetes", "--rdma", "magic"], "no RDMA profile 'magic'"),
+        (["--ssh-port", "5"], "--ssh-port: means nothing where no rank is started"),
         (["--start-timeout", "soon"], "--start-timeout: 'soon' is not a number of seconds"),
         (["--active", "--facts-from", "x"], "nothing is measured"),
+        (["--facts", "--since", "x"], "nothing is judged"),
+        (["--since", ""], "--since: is empty"),
+        (["--active", "--active-port", ""], "--active-port: is empty"),
+        (["--expect", "/nonexistent"], "cannot be read"),
         (["--write-expect", "/nonexistent/x"], "there is no directory"),
         (["--facts-from", "/nonexistent"], "cannot be read"),
         (["-H", "h1:x"], "h1:x"),
@@ -219,3 +232,32 @@ def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named():
         variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
         found = command.in_allocation(command.DoctorOptions(**words), variables)
         assert found.hosts.on == on
+
+
+@pytest.mark.parametrize("failure", ["", "h1: gone"])
+def test_what_was_measured_is_shown_though_hosts_cannot_be_read_again(call, monkeypatch, failure):
+    answers = [HostsReading(facts={"h1": facts("laptop")})]
+
+    def reading(options, *, again=None):
+        if again is None:
+            return answers.pop()
+        assert not failure, "no host is asked after a failure"
+        raise LaunchError("no answer", where="h1")
+
+    rank = RankSpeed(rank=0, host="h1", kernel_seconds=1e-3, kernel_runs=9)
+    measured = ActiveResults(hosts=("h1",), ranks=(rank,), failure=failure)
+    monkeypatch.setattr(command, "reading", reading)
+    monkeypatch.setattr(command, "measured_hosts", lambda options, read: measured)
+    code, out, err = call("doctor", "--active", "--verbose")
+    assert code in (0, 3) and not answers
+    assert "active." in out and "no answer" not in err
+
+
+def test_a_job_on_hosts_needs_no_directory_of_the_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert job_on_hosts(Job(), HostOptions(hosts=("h1,h2",)), environ={}).workdir == "/"

@@ -25,6 +25,9 @@ from ringleader.torch.cuda.cuda_streams import CudaStreams, tensors_of
 from ringleader.torch.cuda.gpu_transport import GpuFacts, GpuTransport
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "collectives" / "programs"))
+import sys
+from pathlib import Path
+
 import fake_cuda
 import fake_nccl
 
@@ -301,3 +304,37 @@ def test_two_process_sets_launch_in_one_order(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(LaunchOrder, "is_next", lambda self, launch: True)
     first, second = launches_of_two_sets(monkeypatch)
     assert first != second, "what the test shows where there is no order"
+
+
+def test_the_script_waits_for_every_gpu_of_a_sequence() -> None:
+    def do(rank: Rank) -> None:
+        rank.carry_out(rank.work(0.0, 0))
+        works = [rank.work(rank.rank + 1.0 + at, at % 2) for at in range(3)]
+        for work in works:
+            rank.gpu.owns(tensors_of(work))
+            rank.transport.launch(work)
+        rank.transport.end_sequence(works)
+        for at, work in enumerate(works):
+            check(work, 3.0 + 2 * at)
+
+    on_ranks(do)
+
+
+def test_a_rank_that_has_joined_takes_part_from_its_own_gpu() -> None:
+    def do(rank: Rank) -> None:
+        if rank.rank == 0:
+            work = rank.work(5.0, 1)
+            rank.carry_out(work)
+            check(work, 5.0)
+            return
+        zeros = torch.zeros(4)  # on the host; nobody here submitted it
+        signature = Signature(kind="allreduce", dtype="float32", shape=(4,), device="cuda", op=ReduceOp.SUM)
+        kind = rank.gpu.device_of
+        rank.transport._device_of = lambda tensor: torch.device("meta") if tensor is zeros else kind(tensor)
+        rank.transport._staged_for = lambda device, aside=False: rank.transport._transport  # type: ignore[method-assign,assignment,return-value]
+        rank.gpu.place(zeros, 1)
+        rank.in_engine(Work(signature, 0, name="x", serial=0, array=zeros, out=zeros))
+
+    ranks = on_ranks(do, own=1)
+    assert ranks[1].transport._device == torch.device("cpu", 1)
+    assert ranks[1].gpu.contexts == {1}

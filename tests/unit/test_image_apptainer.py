@@ -1,6 +1,5 @@
 """Definitions for Apptainer: the same steps, run by a shell; values come out byte for byte."""
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -50,13 +49,14 @@ def test_files_that_are_copied() -> None:
     assert "    rm -rf /.copied\n" in text
 
 
-def test_the_first_failure_ends_it() -> None:
+def test_the_first_failure_ends_it(tmp_path: Path) -> None:
     text = rendered(Run(commands=("echo a", "false", "echo b")), Run(commands=("echo c",)))
     done = shell(section(text, "post"))
     assert (done.returncode, done.stdout) == (1, "a\n")
     # A step does not change the place and the variables of the next, and a reference stays one.
     text = rendered(Run(commands=("cd /", "A=x")), Run(commands=("pwd", 'echo "${A-none}"')))
-    assert shell(section(text, "post")).stdout == f"{os.getcwd()}\nnone\n"
+    done = finished(["sh", "-c", section(text, "post")], timeout=60, cwd=tmp_path)
+    assert done.stdout == f"{tmp_path}\nnone\n"
     variables = Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "${B:-n}$A")))
     script = section(rendered(variables), "environment")
     assert shell(f'{script}\nprintf "%s|" "$B" "$C"').stdout == "x:y|${B:-n}$A|"

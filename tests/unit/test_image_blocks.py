@@ -181,6 +181,7 @@ ODD = [
     (f"mpi.sha256={SHA}", "nothing is fetched"),
     ("base=ubuntu:24.04 rdma.user-space=erdma rdma.version=1", "one version"),
     ("ucx.cuda=true", "no GPU memory"),
+    ("nccl.version=2.27.7 nccl.source=build", "NCCL need CUDA's compiler"),
     ("base=ubuntu:26.04 nccl.version=2.27.7", "no repository of NVIDIA"),
     ("base=ubuntu:24.04 rdma.user-space=efa libfabric.source=base", "its own libfabric"),
     ("base=ubuntu:24.04 rdma.user-space=doca-ofed rdma.version=77.0.0", "DOCA 77.0.0"),
@@ -258,3 +259,9 @@ def test_a_bundled_recipe_fits_is_small_verified_and_has_no_secret(name: str) ->
         keys = [one for one in fetches if "/usr/share/keyrings/" in one]
         verified = [one for one in step.commands if one.startswith("sha256sum --check --strict")]
         assert len(verified) == len(fetches) - len(keys), step.commands
+
+
+def test_a_users_files_belong_to_the_account() -> None:
+    image = image_of_words("files.copy.train=/srv/ files.env.OMP_NUM_THREADS=4")
+    assert Copy(sources=("train",), target="/srv/", owner="1000:1000") in steps(image, Copy)
+    assert variables(image)["OMP_NUM_THREADS"] == "4"

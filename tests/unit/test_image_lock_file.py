@@ -191,3 +191,30 @@ def test_real_pip_takes_each_package_from_its_own_index(asked: lock_file.Questio
         "numpy==2.0",
         "torch @ /own/simple/torch/torch-2.8.0%2Bcpu-py3-none-any.whl",
     ]
+
+
+NEWER = """
+import json, pathlib, sys
+words = sys.argv
+own = dict(torch=TORCH, helper=HELPER, triton=TRITON)
+if "--find-links" not in words:
+    print(json.dumps(dict(install=list(own.values()))))
+else:
+    versions = pathlib.Path(words[words.index("--constraint") + 1]).read_text()
+    if "helper==" in versions:
+        sys.exit("ERROR: conflicting dependencies")
+    assert versions == "torch==2.8.0+cpu\\n"
+    print(json.dumps(dict(install=[TORCH, NEWER, {**TRITON, "download_info": NEWER["download_info"]}])))
+"""
+
+
+@pytest.mark.process
+def test_what_a_framework_needs_may_be_newer_than_its_index_has(
+    asked: lock_file.Question, tmp_path: Path
+) -> None:
+    """What is of the same version comes from the framework's index all the same."""
+    torch, triton = item("torch", "2.8.0+cpu"), item("triton", "3.4", url=f"{INDEX}/triton.whl")
+    helper, newer = item("helper", "1"), item("helper", "9", url=f"{lock_file.PYPI}helper.whl")
+    names = {"TORCH": torch, "HELPER": helper, "TRITON": triton, "NEWER": newer}
+    program = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + NEWER
+    assert ask(asked, tmp_path, program) == ([torch, triton], [newer])

@@ -83,11 +83,16 @@ def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
          "    → did you mean pytorch-cpu? ringleader image list shows the profiles\n"),
         (("no/such.toml",), "no/such.toml: cannot be read: No such file or directory\n"),
         (("pytorch-cpu", "--set", "torch.versoin=1"), "--set torch.versoin: unknown key\n"),
+        (("pytorch-cpu", "--mirror", "mars"), "--mirror: 'mars' is not a set of mirrors\n"),
         (("pytorch-cpu", "--mirror", "pip=x"), "--mirror pip: 'x' is not an http or https URL\n"),
         (("pytorch-cpu", "--base", "alpine:3"), "--base: alpine:3 has no apt\n"),
         (("pytorch-cpu", "--base", "debian:12\nRUN id"), r"--base: 'debian:12\nRUN id' is not a "),
+        (("pytorch-cpu", "--set", "about=\udcff"), r"--set about: '\udcff' is not one line of text"),
+        (("pytorch-cpu", "--mirror", "pip=https://:80"), "--mirror pip: 'https://:80' is not an http or"),
         (("pytorch-cpu", "--mirror", ""), "--mirror: nothing is named\n"),
+        (("pytorch-cpu", "--base", ""), "--base: nothing is named\n"),
         (("pytorch-cpu", "-o", ""), "-o: nothing is named\n"),
+        (("pytorch-cpu", "--set", "files.env.A=x\ny"), r"--set files.env.A: 'x\ny' is not one line of text"),
     ],
 )  # fmt: skip
 def test_one_message_each(call: Call, argv: tuple[str, ...], said: str) -> None:

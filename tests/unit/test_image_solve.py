@@ -77,15 +77,24 @@ def test_wishes_that_clash_are_named_with_rows_and_what_fits(words: str, told: t
 def test_words_that_are_no_wishes() -> None:
     for words, told in (
         ("torch", "is not NAME=VALUE"),
+        ("torch=", "is not NAME=VALUE"),
         ("torhc=2.8", "did you mean torch?"),
         ("torch=2.8 torch=2.9", "torch is given twice"),
         ("torch=9.1", "there is no PyTorch 9.1"),
+        ("torch=latest", "is not a version"),
+        ("torch=2.8*", "is not a version"),
         ("tensorflow=3", "nearest: 2.19.1, 2.20.0, 2.21.0"),
+        ("python=4", "there is no Python in the tables 4"),
         ("base=alpine:3", "is not a base that the tables know"),
+        ("base=nvidia/cuda:12.8.1-base-ubuntu24.04", "is not a base that the tables know"),
         ("cuda=12.7", "there is no CUDA 12.7"),
+        ("nccl=1.0", "there is no NCCL 1.0"),
         ("gpu=h100,h900", "unknown GPU h900"),
         ("driver=new", "such as 550.54.15"),
+        ("mpi=lam", "unknown MPI"),
         ("mpi=openmpi-9", "there is no openmpi 9"),
+        ("rdma=ofed", "unknown user space"),
+        ("network=ethernet", "unknown network"),
     ):
         assert told in told_of(words)
 

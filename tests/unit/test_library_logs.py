@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringleader.agents import kernel_log
+from ringleader.agents import kernel_log, traffic_counters
 from ringleader.agents.rank_evidence import (
     FILE_VARIABLES,
     LEVEL_VARIABLES,
@@ -179,3 +179,20 @@ def test_no_samples_where_nobody_asks_or_reads_them() -> None:
     assert sampled({"sample_seconds": 0})[1] == []
     assert sampled({"sample_seconds": 1, "counters": False})[1] == []
     assert sampled({"sample_seconds": 1}, pending=2 << 20)[1] == []
+
+
+def test_a_sample_that_fails_ends_the_sampling_and_not_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> dict[str, Any]:
+        raise RuntimeError("can't start new thread")
+
+    class Launcher:
+        pending = 0
+
+    monkeypatch.setattr(traffic_counters, "sample", fails)
+    evidence = RankEvidence()
+    evidence._every = 1.0
+    for _ in range(2):
+        evidence.sample_at = evidence.sample_at if evidence._missing else 0.0
+        evidence.sample(Launcher())  # type: ignore[arg-type]
+    assert evidence.sample_at is None
+    assert evidence.end()[0] == {"missing": "samples: RuntimeError: can't start new thread"}

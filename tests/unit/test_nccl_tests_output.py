@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -186,6 +187,17 @@ def test_prefixes_of_mpirun_and_lost_hashes() -> None:
     assert plain.series == only(MODERN, "alltoall").series
 
 
+def test_types_of_one_table_and_cycles_of_one_size() -> None:
+    cycle = next(line for line in MODERN.splitlines() if "55.66" in line)
+    doubled = MODERN.replace(cycle, f"{cycle}\n{cycle.replace('55.66', '57.66')}")
+    found = only(doubled, "alltoall").series[0].results[0].out_of_place
+    times = [one and round(one * 1e6, 2) for one in (found.seconds, found.low, found.high)]
+    assert (times, found.wrong) == ([56.66, 55.66, 57.66], 0)
+    (test,) = parse_text(MODERN.replace("8388608   float", "8388608   int8"), "t")
+    runs, _ = runs_of(test, operation="alltoall", ranks=None, name="x", source="t")
+    assert [(run.name, run.dtype) for run in runs] == [("x-1", "float32"), ("x-2", "int8")]
+
+
 def test_what_is_not_as_said_is_refused() -> None:
     for text, operation, ranks, what in (
         (MODERN, "allreduce", None, "is the output of alltoall"),
@@ -251,3 +263,27 @@ def test_a_mark_or_a_terminals_sequence_hides_no_first_line(before, is_json, tmp
     (tmp_path / "output").write_text(before + text)
     with pytest.raises(RequestError, match="is the output of"):
         read_runs(str(tmp_path / "output"), operation="broadcast", ranks=None, name="a")
+
+
+PER_ITERATION = """
+#  Rank  0 Group  0 Pid      1 on          a device  0 [0000:06:00] NVIDIA H200
+#  Rank  1 Group  0 Pid      2 on          a device  1 [0000:07:00] NVIDIA H200
+#  size  count  type  redop  root  cputime  algbw  busbw  #wrong  i_min  i_max  i_p99  i_cv% \
+cputime  algbw  busbw  #wrong  i_min  i_max  i_p99  i_cv%  timestamp
+     1048576   262144   float   sum   -1   100.00   10.49   10.49   0   9.00   11.00   10.00   1.00 \
+  200.00    5.24    5.24       0    19.00    21.00    20.00     1.00  2030-01-01 00:00:00
+# Out of bounds values : 0 OK
+"""
+
+
+def test_columns_of_each_iteration_the_processor_and_a_timestamp() -> None:
+    (result,) = only(PER_ITERATION).series[0].results
+    assert result.out_of_place == Timing(seconds=100e-6, wrong=0)
+    assert result.in_place == Timing(seconds=200e-6, wrong=0)
+
+
+def test_several_runs_of_one_file_become_several(tmp_path: Path) -> None:
+    file = tmp_path / "out.txt"
+    file.write_text(OLD + OLD.replace("float ", "half ").replace("24.64", "99.00"))
+    first, second = read_runs(str(file), operation="allreduce", ranks=None, name="x")
+    assert (first.name, second.name, second.dtype) == ("x-1", "x-2", "float16")

@@ -41,9 +41,12 @@ def test_which_ranks_measure():
 
 def test_what_cannot_be_is_told():
     for hosts, np, words, faults in (
+        ((), 1, {}, ["-n"]),
         ((), None, {"per_host": "1"}, ["-n"]),
         ((), 2, {"per_host": "2"}, ["-n and --per-host"]),
         ((), None, {"ranks": "0,2"}, ["--ranks"]),
+        ((), None, {"ranks": "1"}, ["--ranks"]),
+        ((), None, {"ranks": "1-0"}, ["--ranks"]),
         (BARE, None, {"ranks": "0,1"}, ["--ranks"]),
         (
             (),
@@ -53,6 +56,7 @@ def test_what_cannot_be_is_told():
         ),
         ((), None, {"minbytes": "x", "maxbytes": "2T", "stepfactor": "1"}, ["-b", "-e", "-f"]),
         ((), None, {"program": "iperf"}, ["--program"]),
+        ((), None, {"program": ""}, ["--program"]),
         (BARE, 2, {"program": "osu_bw"}, ["--program"]),
         ((), None, {"program": "ucx_perftest", "memory": "cuda"}, ["--memory"]),
         ((), None, {"rdma_port": "mlx5_0"}, ["--rdma-port"]),

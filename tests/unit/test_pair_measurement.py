@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 from tests.job_outcomes import outcome_of
 
+from ringleader.bench import run_file
 from ringleader.bench.pair_measurement import PairRequest, measure, plan_of
 from ringleader.bench.pair_plan import (
     PairPlan,
@@ -136,6 +137,7 @@ def test_half_of_round_trips_and_shares_of_the_time():
     for times, latency, low, p99 in (
         ([2.0, 4.0], 1.5, 1.0, None),
         ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
+        ([float(n) for n in range(1000)], 249.75, 0.0, 494.5),
     ):
         assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
     sizes, left = (1, 1024, 1 << 20), 1.0
@@ -212,3 +214,17 @@ def test_answers_that_nobody_understands_are_left_out():
         return Ranks()(job, environ=environ, listener=listener)
 
     assert measured(odd).transfers == measured(Ranks()).transfers
+
+
+def test_what_is_kept_is_read_again(tmp_path):
+    run = measured(Ranks())
+    run_file.write(run, tmp_path)
+    assert run_file.read_any(tmp_path) == run
+
+
+def test_a_signal_is_no_failure_of_the_measurement():
+    def stopped(job, *, environ, listener):
+        return outcome_of(dataclasses.replace(job, np=None), 130, whose="ringleader")
+
+    with pytest.raises(StoppedError):
+        measured(stopped)

@@ -137,13 +137,25 @@ def test_memory_of_gpus_and_failed_validation_are_told():
 def test_what_cannot_be_read_is_told():
     for text, word in (
         ("", "no output of perftest"),
+        ("Couldn't connect to h2:18515\n", "no output of perftest"),
         (RATE_6[: RATE_6.index(" 2  ")], "no row of a bandwidth test"),
         (RATE_6.replace("MiB/sec", "Kb/sec"), "unknown unit"),
         (TABLE.format("overhead (usec)"), "does not print the size"),
+        (BOX + TABLE.format("overhead (usec)"), "no line `Final:`"),
+        (
+            BOX.replace("| Message size: 1000000", "| Layout: x") + TABLE.format("latency (usec)"),
+            "print the size",
+        ),
+        (OSU[: OSU.index("8  ")], "has printed no size"),
+        (RATE_6.replace("Mpps", "kpps"), "unknown unit of a message rate"),
         (LATENCY.replace("usec", "cycles"), "unknown unit"),
+        (UCX_LATENCY.replace("73465", ""), "does not print the size"),
+        (OSU_5.replace("MPI Latency", "MPI Allreduce Latency"), "Allreduce Latency Test"),
         ("# OSU MPI Latency Test v5.6.2\n", "no header"),
+        (OSU_5.replace("(us)", "(ms)"), "unknown unit"),
         (OSU_5.replace("Latency (us)", "Bandwidth (MB/s)"), "not a latency"),
         (OSU_7_5.replace("2.99              Fail", "2.99"), "the line of size 2 is cut: 1 of 2 columns"),
+        (OSU_5[: OSU_5.rindex("481")], "the line of size 4194304 is cut"),
         (OSU_5.replace("1.06", "nan"), "has 'nan'"),
     ):
         with pytest.raises(ValueError, match=r".") as wrong:

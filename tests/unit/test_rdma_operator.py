@@ -136,8 +136,12 @@ def test_a_command_of_the_users_has_its_own_port() -> None:
 def test_bad_annotations() -> None:
     for notes, places in (
         ({"profile": "fast"}, ["profile"]),
+        ({"count": "1"}, ["profile"]),
         ({"profile": "sriov"}, ["resource", "network"]),
+        ({"profile": "aks-ib", "count": "0"}, ["count"]),
         ({"profile": "aks-ib", "count": "-1"}, ["count"]),
+        ({"profile": "aks-ib", "count": "²"}, ["count"]),
+        ({"profile": "dra"}, ["claim-template"]),
         ({"profile": "shared", "node-labels": "rack"}, ["node-labels"]),
         ({"profile": "shared", "spread": "wide", "ssh-port": "x"}, ["ssh-port", "spread"]),
         ({"profile": "host-network", "ssh-port": "22"}, ["ssh-port"]),

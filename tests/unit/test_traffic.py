@@ -165,3 +165,14 @@ def test_peers_are_told_unless_they_are_very_many() -> None:
     crowd = GroupTraffic()
     crowd.peers.update({number: [1, 1] for number in range(100)})
     assert as_report([crowd])["peers"] == {}
+
+
+def test_least_is_never_more_than_most() -> None:
+    for size, here in ((2, (0,)), (4, (0, 1)), (8, (0,)), (6, (0, 1, 2))):
+        traffic = counted(size=size, here=here)
+        traffic.allreduce(960)
+        traffic.reduce_scatter(960)
+        traffic.broadcast(960, size - 1)
+        traffic.allgather([960] * size)
+        assert traffic.total.sent_least <= traffic.total.sent_most
+        assert traffic.total.received_least <= traffic.total.received_most

@@ -19,8 +19,11 @@ def test_variables() -> None:
         ("tcp", {"gpus": 1, "nccl": "2.27.7"}, {}, {"NCCL_NET": "Socket"}),
         ("rdma", {"gpus": 1, "nccl": "2.8.3"}, {}, {}),
         ("efa", {"gpus": 1, "nccl": "2.27.7"}, {}, {}),
+        ("rdma", {"nccl": "2.27.7"}, {}, {}),
         ("rdma", {"gpus": 1, "nccl": "2.27.7"}, {"NCCL_NET": "Socket"}, {}),
+        ("rdma", {"gpus": 1, "nccl": "2.27.7"}, {"NCCL_IB_DISABLE": "1"}, {}),
         ("rdma", {"mpi": "Open MPI", "ucx": True}, {}, {"OMPI_MCA_pml": "ucx", "UCX_TLS": "ib,sm,self"}),
+        ("rdma", {"mpi": "Open MPI", "ucx": None}, {}, {}),
         # What GPUs exchange goes by NCCL.
         ("rdma", {"mpi": "Open MPI", "ucx": True, "gpus": 1}, {}, {}),
         ("rdma", {"mpi": "Open MPI", "ucx": False}, {}, {}),
@@ -28,7 +31,9 @@ def test_variables() -> None:
         ("efa", {"mpi": "Open MPI"}, {}, {}),
         ("efa", {"mpi": "Intel MPI"}, {}, {"I_MPI_OFI_PROVIDER": "efa"}),
         ("efa", {"mpi": "MPICH"}, {}, {"FI_PROVIDER": "efa"}),
+        ("rdma", {"mpi": "MPICH"}, {}, {}),
         ("shm", {"mpi": "Open MPI", "ucx": True, "gpus": 1, "nccl": "2.27.7"}, {}, {}),
+        ("rdma", {}, {}, {}),
     ):
         found = enforcing_settings(parse_requirement([words]), facts(**host), user)
         assert found.variables == variables

@@ -15,6 +15,7 @@ def test_verdicts() -> None:
         ({"nccl_log": [RECEIVE + "IB/0/GDRDMA", SEND + "IB/0/GDRDMA"]}, True, "1 of 1"),
         # Without NVLink NCCL sends through the host: no failure.
         ({"nccl_log": [RECEIVE + "IB/0/GDRDMA", SEND + "IB/0"]}, True, "copied through the host"),
+        ({"nccl_log": [RECEIVE + "IB/0", SEND + "IB/0"]}, False, "0 of 1"),
         (
             {
                 "nccl_log": [
@@ -32,6 +33,7 @@ def test_verdicts() -> None:
         ),
         ({"nccl_log": [RECEIVE + "Socket/0"]}, False, "NET/Socket/0"),
         ({"nccl_log": ["Connected all rings, use ring PXN 0 GDR 1"]}, True, "GDR 1"),
+        ({"nccl_log": ["Connected all rings, use ring PXN 0 GDR 0"]}, False, "GDR 0"),
         ({"nccl": between(9)}, None, "no log says"),
         ({"mpi": between(9)}, None, "no library that reads"),
     ):
