@@ -278,7 +278,7 @@ test-frameworks: needs mxnet  ## every test of TensorFlow, Keras, JAX and MXNet:
 	@$(PYTEST) tests/frameworks
 
 test-libraries: $(VENV)/.libraries  ## DDP, FSDP2, Accelerate, Lightning and Transformers on 2 ranks: installs them, 2 minutes
-	@$(PYTEST) tests/examples/test_pytorch_libraries.py tests/examples/test_ddp.py
+	@$(PYTEST) tests/examples/test_pytorch_libraries.py
 
 campaign-weights: needs mxnet  ## 200 steps with each framework on 1-4 ranks and in a lab: equal weights. As root
 	@$(BIN)/python tests/campaigns/equal_weights.py $(WORDS)

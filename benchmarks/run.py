@@ -78,7 +78,7 @@ ENGINE = (
     Script(
         name="hosts 1 Gbit/s",
         words=("hosts.py", "--lab", "slow", "--rate", "1 Gbit/s"),
-        seconds=300,
+        seconds=600,
         lab="slow",
     ),
     Script(name="resnet", words=("resnet.py", "--lab", "slow"), seconds=240, lab="slow"),

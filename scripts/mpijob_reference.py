@@ -156,7 +156,9 @@ def notes() -> Iterator[str]:
     meanings = _texts_below(annotations)
     for name, values in annotations.KNOWN.items():
         choice = (
-            f" {' or '.join(f'`{value}`' for value in values)}; the first is the default." if values else ""
+            f" {' or '.join(f'`{value}`' for value in values)}{'; the first is the default' * (len(values) > 1)}."
+            if values
+            else ""
         )
         yield f"* `{name}`:{choice} {meanings[name]}"
         yield from (f"  - `{value}`: {meanings[value]}" for value in values if value in meanings)

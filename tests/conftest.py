@@ -110,8 +110,6 @@ INSTALL = {
 
 @dataclass
 class Recorder:
-    """A listener that remembers."""
-
     lines: list[tuple[int, str, bytes]] = field(default_factory=list)
     reports: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -157,7 +155,6 @@ class Workplace:
     def launch(
         self, *command: str, recorder: Recorder | None = None, stdin: int | None = None, **options: Any
     ) -> tuple[Outcome, Recorder]:
-        """Launch a job in this process."""
         extra = {name: options.pop(name) for name in ("prober", "early", "payload") if name in options}
         recorder = recorder or Recorder()
         job = Job(command=command, **({"np": 2, "oversubscribe": True} | options))
@@ -239,7 +236,6 @@ class Workplace:
         return left
 
     def job_directories(self) -> list[str]:
-        """Job directories that are there now."""
         base = self.tmp / f"ringleader-{os.getuid()}"
         return sorted(entry.name for entry in base.iterdir()) if base.is_dir() else []
 
@@ -312,7 +308,6 @@ def _installed(name: str) -> str:
 
 @pytest.fixture
 def python() -> str:
-    """The interpreter that the tests run in."""
     return sys.executable
 
 

@@ -30,12 +30,7 @@ class ProxyWorld:
     """Hosts of one machine, each with this many slots; worlds of proxies, and generations of ranks."""
 
     def __init__(
-        self,
-        place: Path,
-        environ: Mapping[str, str],
-        *,
-        slots: Sequence[int],
-        mpirun: Sequence[str] = (),
+        self, place: Path, environ: Mapping[str, str], *, slots: Sequence[int], mpirun: Sequence[str] = ()
     ) -> None:
         """``slots``: of each host. ``mpirun``: its words up to the number of processes."""
         self.place, self._slots = place, list(slots)
@@ -86,7 +81,6 @@ class ProxyWorld:
         return world
 
     def use_world(self, world: int) -> None:
-        """Have the next generations in this world."""
         with self.lock:
             self.world = world
 
@@ -129,13 +123,11 @@ class ProxyWorld:
             time.sleep(0.002)
 
     def pids(self) -> dict[int, int]:
-        """Return the process ids of the ranks that are connected, by incarnation."""
         with self.lock:
             peers = [peer for service in self._services for peer in service._of_kind("rank")]
             return {peer.hello["incarnation"]: peer.hello["pid"] for peer in peers}
 
     def heard_of(self, kind: str) -> list[dict[str, Any]]:
-        """Return the events of a kind so far."""
         with self.lock:
             return [one for one in self.heard if one["do"] == kind]
 
@@ -189,14 +181,12 @@ class ProxyWorld:
         return max(set.intersection(*held), default=0) if held else 0
 
     def leave(self, incarnation: int) -> None:
-        """Tell a rank that waits that the job continues without it."""
         with self.lock:
             self.waiting.discard(incarnation)
             for service in self._services:
                 service.leave(incarnation, "its host was removed")
 
     def notify(self, counter: int, result: int) -> None:
-        """Tell the ranks of updates of the hosts."""
         with self.lock:
             for service in self._services:
                 service.notify(counter, result)
@@ -220,7 +210,6 @@ class ProxyWorld:
                     self.begin()
 
     def close(self) -> None:
-        """End all proxies."""
         for world in list(self.proxies):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.end_world(world, 10)
@@ -238,7 +227,6 @@ class ProxyWorld:
 
 
 def said(path: Path) -> list[Any]:
-    """Return the JSON objects in a file, one a line."""
     return [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
 
 

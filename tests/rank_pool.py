@@ -34,8 +34,6 @@ SLOWEST = 3.0
 
 @dataclass(frozen=True, kw_only=True)
 class PoolResult:
-    """What became of a program on all ranks."""
-
     codes: tuple[int, ...]
     """Exit codes, as they would be, by rank."""
     outs: tuple[str, ...]
@@ -148,7 +146,6 @@ class RankPool:
         time.sleep(STACK_SECONDS)
 
     def end(self) -> None:
-        """Tell the ranks that nothing more comes."""
         for line in self._lines:
             line.close()
 
@@ -164,7 +161,6 @@ class RankPool:
         self.kill()
 
     def kill(self) -> None:
-        """End ranks of which one has failed."""
         if self._mpirun is None:
             return
         for pid in self._pids:
@@ -198,7 +194,6 @@ class RankPools:
         self.environ["OMPI_MCA_osc"] = "^ucx"
 
     def of(self, size: int) -> RankPool:
-        """Return the pool of this many ranks."""
         if size not in self._pools:
             place = self._place / str(size)
             place.mkdir()

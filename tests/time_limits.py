@@ -49,7 +49,6 @@ def patience(seconds: float) -> float:
 
 
 def until(holds: Callable[[], Any], seconds: float = 30.0) -> Any:
-    """Wait until something holds, and return it."""
     end = time.monotonic() + patience(seconds)
     while not (found := holds()):
         assert time.monotonic() < end, f"it does not hold after {seconds:g} s"

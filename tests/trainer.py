@@ -84,12 +84,7 @@ _SPEC = _object(
         numProcPerNode={**_WHOLE, "minimum": 1},
     ),
     runtimePatches=_list(
-        _object(
-            "manager",
-            manager=_TEXT,
-            time=_TEXT,
-            trainingRuntimeSpec=_object(template=_JOBSET_PATCH),
-        ),
+        _object("manager", manager=_TEXT, time=_TEXT, trainingRuntimeSpec=_object(template=_JOBSET_PATCH)),
         "manager",
     ),
     suspend={"type": "boolean", "default": False},
@@ -101,12 +96,7 @@ _SPEC = _object(
     },
 )
 _TRAINJOB = _object(
-    "spec",
-    apiVersion=_TEXT,
-    kind=_TEXT,
-    metadata={"type": "object"},
-    spec=_SPEC,
-    status=_FREE,
+    "spec", apiVersion=_TEXT, kind=_TEXT, metadata={"type": "object"}, spec=_SPEC, status=_FREE
 )
 _TRAINJOB["x-kubernetes-validations"] = [
     {
@@ -153,12 +143,7 @@ def definitions() -> Iterator[Document]:
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": {"name": f"{plural}.trainer.kubeflow.org"},
-            "spec": {
-                "group": "trainer.kubeflow.org",
-                "names": names,
-                "scope": scope,
-                "versions": [version],
-            },
+            "spec": {"group": "trainer.kubeflow.org", "names": names, "scope": scope, "versions": [version]},
         }
 
 

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
-from ringleader.errors import Fault, RankError, RequestError, StoppedError
+from ringleader.errors import Fault, RankError, RequestError, StoppedError, refuse
 from ringleader.horovod_run import accepts_horovod
 from ringleader.launch.launch_job import launch
 from ringleader.launch.outcome import Listener, Outcome, RankEnd
 from ringleader.launch.rank_output import PrefixedLines, StandardStreams
 from ringleader.plan.elastic_options import ElasticOptions
 from ringleader.plan.host_list import parse_host_list
-from ringleader.plan.job import Host, Job, Placement, Ssh, Sync
+from ringleader.plan.job import Host, Job, Placement, Ssh, Sync, faults_of
 
 R = TypeVar("R")
 
@@ -111,6 +111,9 @@ def run(
     lost_after: float = 10.0,
     workdir: str = "",
     sync: bool | Sync = False,
+    check: str | None = None,
+    spare_hosts: int = 0,
+    kernel_log: str | None = None,
     python: str | None = None,
     uncoupled: bool = False,
     consistency_check: str | None = None,
@@ -126,7 +129,8 @@ def run(
 
     ``hosts`` is ``"h1:2,h2:2"`` or a list of such words or ``Host``s; without it the ranks run here. The
     other options are those of ``ringleader run``; see ``ringleader.plan.job.Job``. ``sync=True`` sends the
-    working directory, from which the ranks import modules, to every host. Function, arguments and
+    working directory, from which the ranks import modules, to every host. ``check="quick"`` or ``"active"``
+    checks the hosts first and leaves out those that fail, or refuses the job. Function, arguments and
     results travel pickled (cloudpickle: lambdas and functions of ``__main__`` work). The keywords of
     ``horovod.run`` are understood too, and then errors are Horovod's: see ``ringleader.horovod_run``.
 
@@ -152,8 +156,18 @@ def run(
         **asked,
     )
     printer = Printer(size=np or 1, prefix=prefix_output)
+    told = listener or printer
     try:
-        outcome = launch(job, environ=os.environ, listener=listener or printer, payload=payload)
+        if check is not None:
+            from ringleader.doctor.host_gate import checked  # few jobs need it
+
+            refuse(faults_of(job))
+
+            def warn(_host: str, text: str) -> None:
+                told.warning(text)
+
+            job = checked(job, environ=os.environ, progress=told.progress, warn=warn)
+        outcome = launch(job, environ=os.environ, listener=told, payload=payload)
     except StoppedError as error:
         signal.raise_signal(error.number)
         raise

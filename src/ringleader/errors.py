@@ -108,12 +108,16 @@ class RankError(RingleaderError):
         *,
         exit_code: int,
         rank: int | None = None,
+        whose: str = "",
         where: str = "",
         hint: str = "",
     ) -> None:
-        """Keep the failing rank and its exit code next to the faults; ``None``: no rank failed."""
+        """Keep the failing rank and its exit code next to the faults; ``None``: no rank failed.
+
+        ``whose``: as an outcome has it (``host h2``); empty: not known.
+        """
         super().__init__(faults, where=where, hint=hint)
-        self.exit_code, self.rank = exit_code, rank
+        self.exit_code, self.rank, self.whose = exit_code, rank, whose
 
 
 class StoppedError(RingleaderError):

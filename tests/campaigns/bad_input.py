@@ -15,13 +15,12 @@ import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import bad_input_cases as cases_of
 import bad_input_world as world_of
-from campaign import Result, report
+from campaign import Result, arguments, report
 
 NAMESPACES = (
     *("unshare", "--mount", "--propagation", "private", "--pid", "--net"),
@@ -30,11 +29,24 @@ NAMESPACES = (
 
 
 def main() -> int:
-    words = _words()
+    """Carry out what the command line asks for, or be one of the workers that do."""
+    parser = arguments(__doc__)
+    parser.add_argument("--sample", type=int, help="this many cases by chance, of every command at least one")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--results", help=argparse.SUPPRESS)
+    words = parser.parse_args()
+    chosen = [case for case in cases_of.all_cases() if words.only in case.name]
+    if words.sample is not None:
+        chosen = cases_of.sample(chosen, words.sample, words.seed)
     if words.worker is not None:
-        _work(words)
+        with open(words.results, "w", encoding="utf-8") as out:
+            world_of.make_world()
+            world = world_of.World()
+            for case in chosen[words.worker :: words.jobs]:
+                print(json.dumps(world.result(case)), file=out, flush=True)
         return 0
-    chosen, results = _chosen(words), _in_workers(words)
+    results = _in_workers(words.jobs)
     further = [
         f"{name}: no case calls this command; add it to SUBJECTS in bad_input_cases.py"
         for name in cases_of.unknown_commands()
@@ -44,51 +56,22 @@ def main() -> int:
     return report(results, _table(results), further, words.json_file)
 
 
-def _words() -> Any:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--sample", type=int, help="this many cases by chance, of every command at least one")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="cases with this in their name")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json-file")
-    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--results", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def _chosen(words: Any) -> list[cases_of.Case]:
-    found = cases_of.all_cases()
-    if words.only:
-        found = [case for case in found if words.only in case.name]
-    return found if words.sample is None else cases_of.sample(found, words.sample, words.seed)
-
-
-def _work(words: Any) -> None:
-    """Be one of the workers: run every n-th case and write each result as a line of JSON."""
-    with open(words.results, "w", encoding="utf-8") as out:
-        world_of.make_world()
-        world = world_of.World()
-        for case in _chosen(words)[words.worker :: words.jobs]:
-            print(json.dumps(world.result(case)), file=out, flush=True)
-
-
-def _in_workers(words: Any) -> list[Result]:
+def _in_workers(jobs: int) -> list[Result]:
     with tempfile.TemporaryDirectory() as directory:
-        files = [Path(directory, str(number)) for number in range(words.jobs)]
+        files = [Path(directory, str(number)) for number in range(jobs)]
+        words = (*NAMESPACES, sys.executable, __file__, *sys.argv[1:], "--jobs", str(jobs))
         workers = [
-            subprocess.Popen((*NAMESPACES, sys.executable, __file__, *sys.argv[1:], "--jobs", str(words.jobs),
-                              "--worker", str(number), "--results", str(file)), stdin=subprocess.DEVNULL)
+            subprocess.Popen(
+                (*words, "--worker", str(number), "--results", str(file)), stdin=subprocess.DEVNULL
+            )
             for number, file in enumerate(files)
-        ]  # fmt: skip
+        ]
         try:
-            codes = [worker.wait() for worker in workers]
+            if any([worker.wait() for worker in workers]):
+                print("!! a worker failed", file=sys.stderr)
         finally:
             for worker in workers:
                 worker.kill()
-        if any(codes):
-            print("!! a worker failed", file=sys.stderr)
         lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
         return [json.loads(line) for line in lines]
 
@@ -104,8 +87,7 @@ def _table(results: list[Result]) -> list[str]:
     for (command, surroundings), group in sorted(groups.items()):
         codes = Counter(str(one["code"]) for one in group)
         shown = " ".join(f"{code}×{count}" for code, count in sorted(codes.items()))
-        bad = sum(bool(one["faults"]) for one in group)
-        slowest = max(one["seconds"] for one in group)
+        bad, slowest = sum(bool(one["faults"]) for one in group), max(one["seconds"] for one in group)
         message = next((one["message"] for one in group if one["message"]), "")[:90]
         lines.append(
             f"{command:19}{surroundings:22}{len(group):6}{bad:5}  {shown:22}{slowest:7.1f}s  {message}"

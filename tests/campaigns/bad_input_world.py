@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import os
 import resource
 import shutil
@@ -20,8 +21,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bad_input_cases import HARMLESS, OK, PIPE, REFUSED, REQUEST, STREAMS, Case
 from campaign import Result
@@ -30,17 +31,14 @@ from ringleader.bench import run_file
 from ringleader.metrics import Sample
 from ringleader.scaling import Context, Point, Run
 
-WORK = Path("/mnt/work")
+WORK, HOME = Path("/mnt/work"), Path("/mnt/home")
 MEASURED = Path(__file__).parents[1] / "golden/guide"
 STORED = {"pairs": "p2p", "collective": "allreduce", "training": "train"}
 """Stored runs of the benchmarks, by the directory in which a case finds them."""
 PYTHON_FOR_STRANGERS = "/mnt/python"
 STRANGER = 65534
-LIMIT_SECONDS = 60.0
-SERVICE_SECONDS = 4.0
-LEFT_SECONDS = 6.0
+LIMIT_SECONDS, SERVICE_SECONDS, LEFT_SECONDS = 60.0, 4.0, 6.0
 SWEPT = ("/tmp", "/dev/shm", "/run", "/var/tmp")
-SMALL = 1 << 20
 LONGEST_LINE = 1500
 STOPPED = 143
 """A service that is told to stop while it starts."""
@@ -53,22 +51,27 @@ OF_OTHERS = (
     *("/run/libpod", "/dev/shm/libpod_lock", "/run/crun", "/mnt/home/.local/share/containers"),
 )
 """What programs that we call keep: rustc, whose version pip asks for, buildah and podman."""
-
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class Ended(NamedTuple):
+    code: int | None
+    """128+n for a signal; ``None`` where it had to be killed."""
+    out: bytes
+    err: str
+    seconds: float
+    left: list[str]
+
+
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Call mount(2)."""
-    result = _libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode())
-    if result != 0:
+    if _libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), target)
 
 
 def unmount(target: str) -> None:
-    """Detach a mount."""
     _libc.umount2(target.encode(), 2)
 
 
@@ -76,58 +79,45 @@ def make_world() -> None:
     """Give this process's namespaces empty directories of their own and a loopback device that is up."""
     for place in ("/mnt", *SWEPT):
         mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place != "/mnt" else "mode=0755")
-    base = Path(sys.base_prefix)
     os.makedirs(PYTHON_FOR_STRANGERS)
-    mount(str(base), PYTHON_FOR_STRANGERS, "", MS_BIND)
+    mount(sys.base_prefix, PYTHON_FOR_STRANGERS, "", MS_BIND)
     with socket.socket() as sock:
         fcntl.ioctl(sock, 0x8914, struct.pack("16sH22x", b"lo", 1 | 64))  # SIOCSIFFLAGS: up, running
 
 
 class World:
-    """Runs cases, one after the other."""
-
     def __init__(self) -> None:
         """Listen for those who speak to a server that never answers, or answers rubbish."""
-        self._plain: dict[tuple[str, ...], tuple[int | None, bytes]] = {}
-        self.silent, self.garbage = (
-            socket.create_server(("127.0.0.1", 0)),
-            socket.create_server(("127.0.0.1", 0)),
-        )
-        threading.Thread(target=_talk, args=(self.garbage,), daemon=True).start()
+        self._plain: dict[tuple[str, ...], Ended] = {}
+        self._servers = {name: socket.create_server(("127.0.0.1", 0)) for name in ("silent", "garbage")}
+        threading.Thread(target=_talk, args=(self._servers["garbage"],), daemon=True).start()
 
     def result(self, case: Case) -> Result:
-        """Run a case and judge it."""
-        plain: tuple[int | None, bytes] | None = None
+        plain = None
         if case.surroundings in (*HARMLESS, *STREAMS):
             if case.argv not in self._plain:
-                code, out, _, _, _ = self._run(case, "plain")
-                self._plain[case.argv] = code, out
+                self._plain[case.argv] = self._run(case, "plain")
             plain = self._plain[case.argv]
-        code, out, err, seconds, left = self._run(case, case.surroundings)
-        text = err.decode(errors="replace")
-        faults = [*_judged(case, code, out, text, plain), *(f"left behind: {one}" for one in left)]
-        argv = [os.fsencode(word).decode(errors="backslashreplace")[:200] for word in case.argv]
+        ended = self._run(case, case.surroundings)
+        faults = [*_judged(case, ended, plain), *(f"left behind: {one}" for one in ended.left)]
         return {
             "line": case.name,
             "command": case.command,
-            "argv": argv,
+            "argv": [os.fsencode(word).decode(errors="backslashreplace")[:200] for word in case.argv],
             "surroundings": case.surroundings,
-            "code": code,
-            "seconds": round(seconds, 2),
-            "message": next((line for line in text.splitlines() if line.strip()), "")[:200],
+            "code": ended.code,
+            "seconds": round(ended.seconds, 2),
+            "message": next((line for line in ended.err.splitlines() if line.strip()), "")[:200],
             "faults": faults,
-            "output": text[-4000:].splitlines()[-12:],
+            "output": ended.err[-4000:].splitlines()[-12:],
         }
 
-    def _run(self, case: Case, surroundings: str) -> tuple[int | None, bytes, bytes, float, list[str]]:
+    def _run(self, case: Case, surroundings: str) -> Ended:
         with contextlib.ExitStack() as stack:
-            options = self._entered(surroundings, case, stack)
-            before = _there()
-            out_path, err_path = Path("/mnt/out"), Path("/mnt/err")
-            streams = {
-                "full-stdout": "/dev/full", "all-closed": "/dev/null", "closed-stdout": "/dev/null",
-            }  # fmt: skip
-            out = stack.enter_context(open(streams.get(surroundings, out_path), "wb"))
+            program, environ, prepare = self._entered(surroundings, case, stack)
+            before, out_path, err_path = _there(), Path("/mnt/out"), Path("/mnt/err")
+            elsewhere = {"full-stdout": "/dev/full", "all-closed": "/dev/null", "closed-stdout": "/dev/null"}
+            out = stack.enter_context(open(elsewhere.get(surroundings, out_path), "wb"))
             err = stack.enter_context(open("/dev/full" if surroundings == "full-stderr" else err_path, "wb"))
             if surroundings == "broken-stdout":
                 reading, writing = os.pipe()
@@ -135,35 +125,37 @@ class World:
                 out = stack.enter_context(open(writing, "wb"))
             began = time.monotonic()
             process = subprocess.Popen(
-                (*options.program, *case.argv),
+                (*program, *case.argv),
                 cwd=WORK,
-                env=options.environ,
+                env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
-                preexec_fn=options.prepare,
+                preexec_fn=prepare,
             )
             code = _ended(process, case)
-            seconds = time.monotonic() - began
-            left = _left(before)
-            return code, _bytes(out_path), _bytes(err_path), seconds, left
+            seconds, text = time.monotonic() - began, _bytes(err_path).decode(errors="replace")
+            return Ended(code, _bytes(out_path), text, seconds, _left(before))
 
-    def _entered(self, name: str, case: Case, stack: contextlib.ExitStack) -> _Options:
+    def _entered(
+        self, name: str, case: Case, stack: contextlib.ExitStack
+    ) -> tuple[tuple[str, ...], dict[bytes, bytes], Callable[[], None]]:
         """Make what a case finds around it; what others need is put back with ``stack``."""
-        shutil.rmtree("/mnt/home", ignore_errors=True)
-        Path("/mnt/home").mkdir()
+        shutil.rmtree(HOME, ignore_errors=True)
+        HOME.mkdir()
         WORK.mkdir(exist_ok=True)
-        mount("tmpfs", str(WORK), "tmpfs", 0, f"size={8 * SMALL},mode=0755")
+        mount("tmpfs", str(WORK), "tmpfs", 0, "size=8m,mode=0755")
         stack.callback(unmount, str(WORK))
         _make_files(case)
+        program, user, steps = (sys.executable, "-m", "ringleader"), None, list[Callable[[], Any]]()
         environ = {
             key: value for key, value in os.environb.items() if not key.startswith((b"RINGLEADER", b"KUBE"))
         }
         path = os.fsencode(f"{Path(sys.executable).parent}{os.pathsep}")
         environ |= {
             b"KUBECONFIG": os.fsencode(WORK / "kubeconfig"),
-            b"HOME": b"/mnt/home",
+            b"HOME": os.fsencode(HOME),
             b"PATH": path + environ.get(b"PATH", b"/usr/bin:/bin"),
             b"PYTHONDONTWRITEBYTECODE": b"1",
             b"OMP_NUM_THREADS": b"1",
@@ -171,12 +163,6 @@ class World:
         }
         if name == "no-home":
             del environ[b"HOME"]
-        options = _Options(
-            program=(sys.executable, "-m", "ringleader"),
-            environ=environ,
-            limits=LIMITS.get(name, ()),
-            closed=CLOSED.get(name, ()),
-        )
         for place in READ_ONLY.get(name, ()):
             mount(place, place, "", MS_BIND)
             stack.callback(unmount, place)
@@ -184,19 +170,22 @@ class World:
         if name == "full-disk":
             _fill(WORK)
         elif name == "full-tmp":
-            for place in ("/tmp", "/var/tmp", "/mnt/home"):
+            for place in ("/tmp", "/var/tmp", str(HOME)):
                 mount("tmpfs", place, "tmpfs", 0, "size=64k,mode=1777")
                 stack.callback(unmount, place)
                 _fill(Path(place))
         elif name in ("stranger", "no-processes"):
-            _become_a_stranger(options)
+            user = STRANGER
+            program = (f"{PYTHON_FOR_STRANGERS}/bin/python3.{sys.version_info[1]}", "-m", "ringleader")
+            environ |= _for_a_stranger()
         elif name == "deleted-directory":
             (WORK / "here").mkdir()
-            options.first.append(lambda: (os.chdir(WORK / "here"), shutil.rmtree(WORK / "here")))
+            steps.append(lambda: (os.chdir(WORK / "here"), shutil.rmtree(WORK / "here")))
         elif name in ("silent-server", "garbage-server"):
-            server = self.silent if name == "silent-server" else self.garbage
-            (WORK / "kubeconfig").write_text(_kubeconfig(server.getsockname()[1]))
-        return options
+            port = self._servers[name.removesuffix("-server")].getsockname()[1]
+            (WORK / "kubeconfig").write_text(_kubeconfig(port))
+
+        return program, environ, functools.partial(_prepare, name, user, steps)
 
 
 # --- surroundings -----------------------------------------------------------------------------------------
@@ -231,40 +220,30 @@ READ_ONLY = {
 }
 
 
-@dataclass
-class _Options:
-    program: tuple[str, ...]
-    environ: dict[bytes, bytes]
-    limits: tuple[tuple[int, int], ...] = ()
-    user: int | None = None
-    closed: tuple[int, ...] = ()
-    first: list[Callable[[], object]] = field(default_factory=list)
-
-    def prepare(self) -> None:
-        """Run in the child, just before the program."""
-        for step in self.first:
-            step()
-        if self.user is not None:
-            os.setgroups([])
-            os.setgid(self.user)
-            os.setuid(self.user)
-        for limit, value in self.limits:
-            resource.setrlimit(limit, (value, value))
-        for descriptor in self.closed:
-            os.close(descriptor)
+def _prepare(name: str, user: int | None, steps: list[Callable[[], Any]]) -> None:
+    """Run in the child, just before the program."""
+    for step in steps:
+        step()
+    if user is not None:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+    for limit, value in LIMITS.get(name, ()):
+        resource.setrlimit(limit, (value, value))
+    for descriptor in CLOSED.get(name, ()):
+        os.close(descriptor)
 
 
-def _become_a_stranger(options: _Options) -> None:
-    """Another user, whose working directory is root's."""
-    site = [entry for entry in sys.path if entry.endswith("site-packages")]
-    source = str(Path(__file__).parents[2] / "src")
-    python = f"{PYTHON_FOR_STRANGERS}/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
-    options.program = (python, "-m", "ringleader")
-    options.environ[b"PYTHONPATH"] = os.fsencode(os.pathsep.join([source, *site]))
-    options.environ[b"LD_LIBRARY_PATH"] = os.fsencode(f"{PYTHON_FOR_STRANGERS}/lib")
-    options.user = STRANGER
+def _for_a_stranger() -> dict[bytes, bytes]:
+    """Return variables for another user, whose working directory is root's."""
     for file in ("job.yaml", "recipe.toml", "kept/run.json", "kubeconfig"):
         (WORK / file).chmod(0o600)
+    site = [entry for entry in sys.path if entry.endswith("site-packages")]
+    paths = [str(Path(__file__).parents[2] / "src"), *site]
+    return {
+        b"PYTHONPATH": os.fsencode(os.pathsep.join(paths)),
+        b"LD_LIBRARY_PATH": os.fsencode(f"{PYTHON_FOR_STRANGERS}/lib"),
+    }
 
 
 def _make_files(case: Case) -> None:
@@ -310,22 +289,24 @@ users: [{{name: u, user: {{token: t}}}}]
 """
 
 
+# --- what came of it --------------------------------------------------------------------------------------
+
+
 def _ended(process: subprocess.Popen[bytes], case: Case) -> int | None:
-    """Return the exit code, 128+n for a signal; ``None`` where it had to be killed."""
-    seconds = LIMIT_SECONDS
-    if case.is_service:
-        try:
-            code = process.wait(SERVICE_SECONDS)
-            return code if code >= 0 else 128 - code
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
+    """Wait for the end; a service is told to end after a while."""
     try:
-        code = process.wait(seconds)
-        return code if code >= 0 else 128 - code
+        code = process.wait(SERVICE_SECONDS if case.is_service else LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.send_signal(signal.SIGTERM if case.is_service else signal.SIGKILL)
+        try:
+            code = process.wait(LIMIT_SECONDS) if case.is_service else None
+        except subprocess.TimeoutExpired:
+            code = None
+    if code is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        return None
+    return code if code is None or code >= 0 else 128 - code
 
 
 def _processes() -> list[int]:
@@ -339,7 +320,7 @@ def _processes() -> list[int]:
 
 
 def _there() -> set[str]:
-    found = {str(path) for place in (*SWEPT, "/mnt/home") for path in Path(place).rglob("*")}
+    found = {str(path) for place in (*SWEPT, str(HOME)) for path in Path(place).rglob("*")}
     found |= {str(path) for pattern in (".*", "*.tmp") for path in WORK.rglob(pattern)}
     return {path for path in found if Path(path).name not in WANTED and not path.startswith(OF_OTHERS)}
 
@@ -373,44 +354,38 @@ def _bytes(path: Path) -> bytes:
         path.unlink(missing_ok=True)
 
 
-def _judged(
-    case: Case, code: int | None, out: bytes, err: str, plain: tuple[int | None, bytes] | None
-) -> list[str]:
-    """Return what is wrong with how a case ended."""
+def _judged(case: Case, ended: Ended, plain: Ended | None) -> list[str]:
+    code, err = ended.code, ended.err
     if code is None:
         return [f"did not end in {LIMIT_SECONDS:.0f} s"]
-    found = []
-    for bad in ("Traceback (most recent call last)", "Exception ignored", "Fatal Python error"):
-        if bad in err or bad.encode() in out:
-            found.append(bad)
+    bad = ("Traceback (most recent call last)", "Exception ignored", "Fatal Python error")
+    found = [one for one in bad if one in err or one.encode() in ended.out]
     codes = _codes(case, plain)
     if code not in codes:
         found.append(f"exit code {code}, not {' or '.join(map(str, sorted(codes)))}")
     heard = case.surroundings not in ("closed-stderr", "full-stderr", "all-closed")
-    if code and code not in (PIPE, STOPPED) and heard and not (err.strip() or case.command in IN_OUTPUT):
+    speaks = heard and case.command not in IN_OUTPUT
+    if code and code not in (PIPE, STOPPED) and speaks and not err.strip():
         found.append("no message")
-    if any(len(line) > LONGEST_LINE for line in err.splitlines()):
-        found.append(f"a line of {max(map(len, err.splitlines()))} characters")
-    if case.surroundings == "full-stdout" and plain and plain[1] and "o space left" not in err:
+    if (longest := max(map(len, err.splitlines()), default=0)) > LONGEST_LINE:
+        found.append(f"a line of {longest} characters")
+    if case.surroundings == "full-stdout" and plain and plain.out and "o space left" not in err:
         found.append("standard output was lost without a word")
-    if code == REQUEST and case.mentions and heard and case.command not in IN_OUTPUT:
-        shown = err.encode(errors="replace").decode()
-        mentioned = [os.fsencode(one).decode(errors="replace")[:40] for one in case.mentions]
-        mentioned += [
-            repr(one)[1:-1][:40] for one in case.mentions
-        ]  # bytes that are no text are shown escaped
-        if not any(one in shown or repr(one)[1:-1] in shown for one in mentioned):
-            found.append(f"the message names none of {', '.join(mentioned)[:100]}")
+    if code == REQUEST and case.mentions and speaks:
+        named = [os.fsencode(one).decode(errors="replace")[:40] for one in case.mentions]
+        named += [repr(one)[1:-1][:40] for one in case.mentions]  # bytes that are no text are shown escaped
+        if not any(one in err or repr(one)[1:-1] in err for one in named):
+            found.append(f"the message names none of {', '.join(named)[:100]}")
     return found
 
 
-def _codes(case: Case, plain: tuple[int | None, bytes] | None) -> frozenset[int]:
-    if plain is None or plain[0] is None:
+def _codes(case: Case, plain: Ended | None) -> frozenset[int]:
+    if plain is None or plain.code is None:
         return case.codes | {STOPPED} if case.is_service else case.codes
-    usual = frozenset((plain[0],))
-    if case.surroundings == "broken-stdout" and plain[1]:
+    usual = frozenset((plain.code,))
+    if case.surroundings == "broken-stdout" and plain.out:
         return usual | {PIPE}
-    if case.surroundings == "full-stdout" and plain[1] and plain[0] == OK:
+    if case.surroundings == "full-stdout" and plain.out and plain.code == OK:
         return frozenset((OK, REFUSED)) if case.command in ("run", "scale") else frozenset((REFUSED,))
     return usual | {STOPPED, OK} if case.is_service else usual
 

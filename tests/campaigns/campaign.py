@@ -1,9 +1,10 @@
-"""What campaigns share: a job with its processes, a lab, and what is printed of trials in the end.
+"""What campaigns share: options, a job with its processes, a lab, and what is printed of trials in the end.
 
 A campaign is a program that makes trials: mappings with ``line``, ``faults``, ``argv``, ``output`` (lines)
 and what its table needs. A trial with faults is an exception, and the exit code is 1.
 """
 
+import argparse
 import contextlib
 import json
 import os
@@ -23,6 +24,17 @@ from ringleader.lab.saved_state import Lab, LabHost
 
 Result = dict[str, Any]
 Found = TypeVar("Found")
+PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("agents/host_agent.py",)
+DAEMON = ("prted", "orted", "hydra_pmi_proxy")
+"""Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
+
+
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="those with this in their name")
+    parser.add_argument("--json-file")
+    return parser
 
 
 def until(
@@ -47,7 +59,6 @@ def read(path: str) -> bytes:
 
 
 def pids() -> set[int]:
-    """Return all processes of the machine."""
     return {int(entry.name) for entry in Path("/proc").glob("[0-9]*")}
 
 
@@ -63,7 +74,7 @@ def stat(pid: int) -> list[bytes]:
 
 def parent(pid: int) -> int:
     """Return a process's parent, 0 where it has ended."""
-    return int((stat(pid) or [b"", b"0"])[1])
+    return int((stat(pid) or (b"", b"0"))[1])
 
 
 def variable(pid: int, *names: str) -> str:
@@ -102,7 +113,6 @@ def on_hosts(hosts: Iterable[LabHost]) -> dict[int, LabHost]:
 
 @contextlib.contextmanager
 def a_lab(hosts: int = 3, name: str = "", port: str = "34") -> Iterator[Lab]:
-    """A lab of hosts with two slots each."""
     name = name or f"c{os.getpid() % 100000}"
     words = (sys.executable, "-m", "ringleader", "lab")
     size = ("--hosts", str(hosts), "--slots", "2", "--ssh-port", port)
@@ -143,7 +153,6 @@ class Job:
             self.lines.append(line.decode(errors="replace").rstrip("\n"))
 
     def runs(self) -> bool:
-        """Say whether the launcher has not ended."""
         return self.launcher.poll() is None
 
     def says(self, *words: str, after: int = 0, seconds: float = 3.0, times: int = 1) -> bool:
@@ -186,7 +195,6 @@ class Job:
         return False
 
     def close(self) -> None:
-        """End what is still there, and remove its files."""
         send(signal.SIGKILL, {*self.processes(), *([self.launcher.pid] if self.runs() else [])})
         self.launcher.wait()
         self.reader.join(5.0)

@@ -3,7 +3,7 @@
     python tests/campaigns/elastic.py [PART …] [--kills 200] [--trials 2] [--stops 100] [--layout host|lab]
 
 ``ranks``: one job after the other loses ranks in every phase, killed, by an exception and by an exit code;
-every result is checked, survivors are the processes that they were, and what the job holds does not grow.
+every result is checked, survivors are the processes that they were, and what these hold does not grow.
 In a lab, as root: ``hosts``: processes of hosts and their links. ``changes``: hosts come and go by a
 discovery script. ``two``: two failures at once, while a world starts, during a switch. ``stopped``: MPI
 proxies are stopped across a switch. ``returns``, on this host or in a lab (``--layout``): hosts leave while
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
+import functools
 import os
 import random
 import signal
@@ -23,25 +23,26 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from campaign import Result, a_lab, carried_out, command_line, pids, report, send, until
-from elastic_job import (
+from campaign import (
     DAEMON,
-    ENDLESS,
     HOST_AGENT,
     PROXY,
-    ElasticJob,
-    Member,
-    Usage,
-    growth,
-    lines_of,
-    usage_of,
+    Result,
+    a_lab,
+    arguments,
+    carried_out,
+    command_line,
+    pids,
+    report,
+    send,
+    until,
 )
-from elastic_status import KINDS, PHASES
+from elastic_job import ENDLESS, KINDS, PHASES, ElasticJob, growth, held_by
 
 from ringleader.lab import hosts as lab_hosts
 from ringleader.lab import kernel_state
@@ -51,6 +52,7 @@ START_SECONDS, GO_ON_SECONDS, STRIKE_SECONDS = 90.0, 60.0, 30.0
 SURVIVES = ("--min-np", "1", "--rank-restarts", "100000")
 """Of jobs that continue whatever happens to their ranks."""
 Words = argparse.Namespace
+Found = TypeVar("Found")
 
 
 # --- jobs and results -------------------------------------------------------------------------------------
@@ -59,8 +61,7 @@ Words = argparse.Namespace
 class HostList:
     """A discovery script that prints what was offered last."""
 
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        """Offer the hosts of these names."""
+    def __init__(self, names: Sequence[str]) -> None:
         self._list = Path(f"/tmp/rle-hosts-{os.getpid()}")
         self.script = Path(f"{self._list}.sh")
         self.script.write_text(f"#!/bin/sh\ncat {self._list}\n")
@@ -68,7 +69,6 @@ class HostList:
         self.offer(names)
 
     def offer(self, names: Sequence[str]) -> None:
-        """Offer the hosts of these names from now on."""
         fresh = self._list.with_suffix(".new")
         fresh.write_text("".join(f"{name}:2\n" for name in names))
         fresh.rename(self._list)
@@ -82,7 +82,6 @@ class HostList:
 
 
 def names_of(hosts: Sequence[LabHost]) -> list[str]:
-    """Return the names of hosts."""
     return [host.name for host in hosts]
 
 
@@ -111,8 +110,11 @@ def job_of(
         job.close()
 
 
+class FailedError(Exception):
+    """Why a trial failed: the job does not continue, or could not be struck."""
+
+
 def result(what: str, who: str, seconds: float | None, faults: Sequence[str], job: ElasticJob) -> Result:
-    """Return the result of a trial, with the end of the job's output."""
     shown = "" if seconds is None else f"{seconds:.3f} s"
     return {
         "line": f"{what:34} {who:16} {shown:>9}",
@@ -125,36 +127,42 @@ def result(what: str, who: str, seconds: float | None, faults: Sequence[str], jo
     }
 
 
-def failed(what: str, who: str, why: str, job: ElasticJob) -> Result:
-    """Return the result of a trial after which the job does not continue."""
-    code = job.launcher.poll()
-    return result(
-        what, who, None, [why + ("" if code is None else f" (the launcher ended with {code})")], job
-    )
+def tried(what: str, who: str, job: ElasticJob, trial: Callable[[], Result]) -> Result:
+    try:
+        return trial()
+    except FailedError as error:
+        code = job.launcher.poll()
+        why = f"{error}" + ("" if code is None else f" (the launcher ended with {code})")
+        return result(what, who, None, [why], job)
 
 
-def starts(job: ElasticJob, size: int, what: str = "start", who: str = "job") -> list[Result]:
-    """Wait until this many ranks train; return a result where they do not."""
-    return [] if job.wait_until_steady(size, START_SECONDS) else [failed(what, who, "does not start", job)]
+def must(found: Found | None, why: str) -> Found:
+    """Return what was found; the trial fails where that is nothing."""
+    if not found:
+        raise FailedError(why)
+    return found
+
+
+def starts(job: ElasticJob, size: int) -> None:
+    must(job.wait_until_steady(size, START_SECONDS), "does not start")
 
 
 def trains(what: str, who: str, size: int, since: float, job: ElasticJob) -> Result:
     """Wait until this many ranks train; seconds are from ``since`` to the first step of their generation."""
     if not job.wait_until_steady(size, GO_ON_SECONDS):
-        there = [(one.name, one.size, one.generation) for one in job.members()]
-        return failed(what, who, f"not {size} ranks: {there}", job)
-    at = job.wait_for_step(job.members()[0].generation - 1, size, GO_ON_SECONDS, since)
-    if at is None:
-        return failed(what, who, f"no step of {size} ranks", job)
-    return result(what, who, at - since, [], job)
+        there = [(name, last.size, last.generation) for name, last in job.members()]
+        raise FailedError(f"not {size} ranks: {there}")
+    at = job.wait_for_step(job.generation() - 1, size, GO_ON_SECONDS, since)
+    return result(what, who, must(at, f"no step of {size} ranks") - since, [], job)
 
 
 # --- ranks ------------------------------------------------------------------------------------------------
 
 FAILURES = {"kill": "was killed by SIGKILL", "exception": "exit code 1", "exit": "exit code 1"}
-MORE_LOOKS = 3
-WARM, LOOKS = 20, 50
-"""Strikes before what a job holds is looked at first, and from one look to the next."""
+
+
+WARM = 20
+"""Strikes before what a job holds is looked at first."""
 
 
 def ranks(words: Words) -> Iterator[Result]:
@@ -174,80 +182,54 @@ class _Strikes:
     def __init__(self, words: Words) -> None:
         self.draw, self.left, self.words = random.Random(words.seed), words.kills, words
         self.size = self.done = 0
-        self._processes: float = math.inf
-        """As many as the job had when it was looked at first."""
         self.plan = [(phase, kind) for phase in PHASES for kind in KINDS]
         self.draw.shuffle(self.plan)
 
     def strike(self, job: ElasticJob) -> Iterator[Result]:
         """Strike ranks of one job until it does not continue, or none are left to be struck."""
-        if none := starts(job, self.size):
-            self.left = 0
-            yield from none
-            return
-        begun, survivor, usages = self.left, "", list[Usage]()
+        starts(job, self.size)
+        begun, survivor, first = self.left, job.members()[0].name, None
         while self.left > 0:
-            struck = begun - self.left
-            if struck >= WARM and (struck - WARM) % LOOKS == 0:
-                survivor = survivor or job.members()[0].name
-                usages.append(self._settled_usage(job, struck, survivor))
             self.left, self.done = self.left - 1, self.done + 1
-            spared = survivor if struck < begun * 0.6 else ""
-            yield (found := self._struck(job, *self.plan[self.done % len(self.plan)], spared))
+            spared = survivor if self.left > begun * 0.4 else ""
+            if begun - self.left == WARM and self.words.layout == "host":
+                first = held_by(job, survivor)
+            if first is not None and not spared:
+                faults = growth(first, held_by(job, survivor), begun - self.left)
+                yield result("growth", "job", None, faults, job)
+                first = None
+            phase, kind = self.plan[self.done % len(self.plan)]
+            struck_one = functools.partial(self._struck, job, phase, kind, spared)
+            yield (found := tried(f"{kind} in {phase}", "a rank", job, struck_one))
             if found["seconds"] is None or job.wrong():
                 return
-            survivor = survivor if spared else ""
             time.sleep(self.words.pause)
-        if usages:
-            usages.append(self._settled_usage(job, begun, survivor))
-            what = f"growth, strikes {usages[0].strikes} to {usages[-1].strikes}"
-            found = result(what, "job", None, growth(usages), job)
-            yield found | {"usage": [asdict(one) for one in usages], "table": lines_of(usages)}
-
-    def _settled_usage(self, job: ElasticJob, strikes: int, survivor: str) -> Usage:
-        """Look at what the job holds once it has one set of proxies, and nothing of the rank that was struck.
-
-        After `MOST_REPAIRS` failures it starts another one beside that, as it should, and goes over to it.
-        """
-
-        def settled() -> bool:
-            found = len(job.processes())
-            time.sleep(0.2)
-            return len(job.of_kind(PROXY)) == self.size and len(job.processes()) == found <= self._processes
-
-        until(settled, GO_ON_SECONDS, going=job.runs)
-        usage = usage_of(job, strikes, survivor)
-        for _ in range(MORE_LOOKS):  # it trains: what one step opens and closes does not grow
-            time.sleep(0.3)
-            usage = min(usage, usage_of(job, strikes, survivor), key=lambda one: one.descriptors)
-        self._processes = min(self._processes, usage.processes)
-        return usage
 
     def _struck(self, job: ElasticJob, phase: str, kind: str, spared: str) -> Result:
-        there = job.members()
+        """Strike a rank; ``init``: kill it, and strike a survivor as that joins the next generation."""
+        there, mark = job.members(), len(job.lines)
         at = self.draw.choice((0, self.size - 1, self.draw.randrange(self.size)))
         victim = there[at] if there[at].name != spared else there[(at + 1) % self.size]
-        what, who, mark = f"{kind} in {phase}", f"rank {victim.rank}", len(job.lines)
-        word = FAILURES["kill" if phase == "init" else kind]
+        hit, who, word = {victim.name}, f"rank {victim.last.rank}", FAILURES[kind]
         if phase == "init":
-            told = [((f"rank {victim.rank} on", word), 1)]
             others = [one for one in there if one is not victim and one.name != spared]
-            second = self.draw.choice([None, self.draw.choice(others)])
-            times, hit = self._in_init(job, kind, victim, second)
-            if second is not None:  # it may be in the next generation already, under another number
-                told.append((("rank ", FAILURES[kind]), 2 if FAILURES[kind] == word else 1))
+            second = self.draw.choice(others).name
+            job.order(second, "init", kind)
+            job.order(victim.name, "idle", "kill")
+            times = [job.wait_for_end(name, STRIKE_SECONDS) for name in (victim.name, second)]
+            hit |= {second}
+            # The second one may be in the next generation already, under another number.
+            same = word == FAILURES["kill"]
+            told = [((f"{who} on", FAILURES["kill"]), 1), (("rank ", word), 2 if same else 1)]
         else:
-            times, hit = [job.strike(victim.name, phase, kind, STRIKE_SECONDS)], {victim.name}
+            job.order(victim.name, phase, kind)
+            times = [job.wait_for_end(victim.name, STRIKE_SECONDS)]
             # A change that was planned may have come before the strike, with another number for the rank.
-            told = [((f"rank {job.status(victim.name).get('rank')} on", word), 1)]
-        if None in times:
-            return failed(what, who, "the rank could not be struck", job)
-        since = max(time for time in times if time is not None)
-        went_on = job.wait_for_step(victim.generation, None, GO_ON_SECONDS, since)
-        if went_on is None:
-            return failed(what, who, "no step after it", job)
-        if not job.wait_until_steady(self.size, GO_ON_SECONDS):
-            return failed(what, who, f"not {self.size} ranks again", job)
+            told = [((f"rank {job.logs()[victim.name].steps[-1].rank} on", word), 1)]
+        since = max(must(at, "the rank could not be struck") for at in times)
+        at_last = job.wait_for_step(victim.last.generation, None, GO_ON_SECONDS, since)
+        went_on = must(at_last, "no step after it")
+        must(job.wait_until_steady(self.size, GO_ON_SECONDS), f"not {self.size} ranks again")
         faults = [
             f"not said {count} times: {' … '.join(one)}"
             for one, count in told
@@ -255,27 +237,7 @@ class _Strikes:
         ]
         if lost := {one.name for one in there} - hit - {one.name for one in job.members()}:
             faults.append(f"survivors replaced: {sorted(lost)}")
-        found = result(what, who, went_on - since, faults, job)
-        first = min(
-            (step for step in job.steps() if step.generation > victim.generation and step.at >= since),
-            key=lambda step: step.at,
-        )
-        steps = job.step_seconds(victim.generation)
-        undisturbed = {"step": statistics.median(steps)} if steps else {}
-        return found | {"begins": job.begin_of(first.generation) - since} | undisturbed
-
-    def _in_init(
-        self, job: ElasticJob, kind: str, first: Member, other: Member | None
-    ) -> tuple[list[float | None], set[str]]:
-        """Kill a rank, and strike another one that joins the next generation: a survivor, or the new one."""
-        if other is not None:
-            job.order(other.name, "init", kind)
-        else:
-            job.order_next(kind)
-        times = [job.strike(first.name, "idle", "kill", STRIKE_SECONDS)]
-        second = other.name if other is not None else job.wait_for_next(STRIKE_SECONDS)
-        times.append(job.wait_for_end(second, STRIKE_SECONDS) if second is not None else None)
-        return times, {first.name, second or ""}
+        return result(f"{kind} in {phase}", who, went_on - since, faults, job)
 
 
 # --- hosts and links --------------------------------------------------------------------------------------
@@ -297,7 +259,6 @@ PROCESSES = {
 
 @contextlib.contextmanager
 def healed(lab: Lab, hosts: Sequence[LabHost]) -> Iterator[None]:
-    """Repair these hosts at the end."""
     try:
         yield
     finally:
@@ -314,14 +275,15 @@ def hosts(words: Words) -> Iterator[Result]:
             for _ in range(words.trials):
                 host = lab.hosts[-1]
                 with healed(lab, (host,)), job_of(words, lab, "--max-np", "8", *SURVIVES) as job:
-                    yield from starts(job, 8, fault, host.name) or [_host_broken(lab, host, job, fault)]
+                    breaking = functools.partial(_host_broken, lab, host, job, fault)
+                    yield tried(fault, host.name, job, breaking)
 
 
 def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result:
+    starts(job, 8)
     time.sleep(1.0)
-    began, generation = time.monotonic(), job.members()[0].generation
-    if problem := broken(lab, host, fault):
-        return failed(fault, host.name, problem, job)
+    began, generation = time.monotonic(), job.generation()
+    broken(lab, host, fault)
     spared = fault == "ssh sessions" or (fault == "mpirun daemon" and "mpich" in job.argv)
     if spared and job.undisturbed(8, UNDISTURBED_SECONDS):
         return result(f"{fault}: nothing is lost", host.name, None, [], job)
@@ -333,17 +295,16 @@ def _host_broken(lab: Lab, host: LabHost, job: ElasticJob, fault: str) -> Result
         time.sleep(max(0.0, began + patience - time.monotonic()))
         lab_hosts.slow(lab, host, None)
         went_on = went_on or job.wait_for_step(generation - 1, None, GO_ON_SECONDS, time.monotonic())
-    if went_on is None:
-        return failed(fault, host.name, "no step after it", job)
+    seconds = must(went_on, "no step after it") - began
     is_named = not lost or fault == "ssh sessions" or job.says(host.name)
-    return result(fault, host.name, went_on - began, [] if is_named else [f"{host.name} is not named"], job)
+    return result(fault, host.name, seconds, [] if is_named else [f"{host.name} is not named"], job)
 
 
-def broken(lab: Lab, host: LabHost, fault: str) -> str:
-    """Break a host; return why that could not be done. All but links are broken at once."""
+def broken(lab: Lab, host: LabHost, fault: str) -> None:
+    """Break a host. All but links are broken at once."""
     if fault.startswith("link"):
         lab_hosts.cut(lab, host)
-        return ""
+        return
     if fault == "host":
         first = kernel_state.first_process(host.namespace)
         found = [first] if first is not None else []
@@ -352,47 +313,24 @@ def broken(lab: Lab, host: LabHost, fault: str) -> str:
         found = [pid for pid in there if "listener" not in command_line(pid)]
     else:
         found = ElasticJob.on_host(PROCESSES[fault], host)[:1]
-    send(signal.SIGKILL, found)
-    return "" if found else f"no such process on {host.name}"
+    send(signal.SIGKILL, must(found, f"no such process on {host.name}"))
 
 
-def changes(words: Words) -> Iterator[Result]:
-    """Let hosts come and go by a discovery script."""
-    draw, present = random.Random(words.seed), 2
+# --- hosts that come and go by a discovery script, also while proxies are stopped --------------------------
+
+
+@contextlib.contextmanager
+def _discovered(words: Words, count: int, present: int) -> Iterator[tuple[Lab, HostList, ElasticJob]]:
+    """A job on the first hosts of a lab, as a discovery script names them."""
+    most = ("--max-np", str(2 * count))
     with (
-        a_lab(4) as lab,
+        a_lab(count) as lab,
         HostList(names_of(lab.hosts[:present])) as listed,
-        job_of(words, lab, "--max-np", "8", *SURVIVES, hosts=listed) as job,
+        job_of(words, lab, *most, *SURVIVES, hosts=listed) as job,
     ):
-        if none := starts(job, 2 * present):
-            yield from none
-            return
-        for _ in range(10 * words.trials):
-            wanted = draw.choice([count for count in (1, 2, 3, 4) if count != present])
-            for found in _changed(job, listed, lab.hosts[:wanted], present):
-                yield found
-                if found["faults"]:
-                    return
-            present = wanted
+        starts(job, 2 * present)
+        yield lab, listed, job
 
-
-def _changed(job: ElasticJob, listed: HostList, wanted: Sequence[LabHost], before: int) -> Iterator[Result]:
-    """Change the hosts; return the time between two steps, and that with the first one after it."""
-    what, size = f"{before} to {len(wanted)} hosts", 2 * len(wanted)
-    generation = job.members()[0].generation
-    listed.offer(names_of(wanted))
-    if job.wait_for_step(generation, size, GO_ON_SECONDS) is None:
-        yield failed(what, "hosts", f"no step of {size} ranks", job)
-        return
-    steps = job.steps()
-    first = min((step for step in steps if step.generation > generation), key=lambda step: step.at)
-    old = max((step.at for step in steps if step.generation < first.generation), default=first.at)
-    time.sleep(0.5)
-    yield result(what, "hosts", job.begin_of(first.generation) - old, [], job)
-    yield result("with the first step", f"{size} ranks", first.at - old, [], job)
-
-
-# --- proxies that are stopped (SIGSTOP) while ranks change their generation, and continued after it -------
 
 CHANGES = (
     "as ranks leave for another world",
@@ -401,28 +339,35 @@ CHANGES = (
 )
 
 
+def changes(words: Words) -> Iterator[Result]:
+    """Let hosts come and go; seconds are from the last step before to the first one of all ranks."""
+    draw, present = random.Random(words.seed), 2
+    with _discovered(words, 4, present) as (lab, listed, job):
+        for _ in range(10 * words.trials):
+            before, present = present, draw.choice([count for count in (1, 2, 3, 4) if count != present])
+            generation, what = job.generation(), f"{before} to {present} hosts"
+            listed.offer(names_of(lab.hosts[:present]))
+            trains(what, "hosts", 2 * present, 0.0, job)
+            first = job.first_step_after(generation)
+            yield result(what, "hosts", first.at - job.last_step_before(first), [], job)
+
+
 def stopped(words: Words) -> Iterator[Result]:
-    """Stop proxies across changes of two hosts to three, of three to two, and of a rank for another.
+    """Stop proxies (SIGSTOP) across changes of two hosts to three and back, and of a rank for another.
 
     What an old proxy still does then may not reach the ranks of the new generation: they check every sum.
     """
     draw, present = random.Random(words.seed), 2
-    with (
-        a_lab(3) as lab,
-        HostList(names_of(lab.hosts[:present])) as listed,
-        job_of(words, lab, "--max-np", "6", *SURVIVES, hosts=listed) as job,
-    ):
-        if none := starts(job, 2 * present):
-            yield from none
-            return
+    with _discovered(words, 3, present) as (lab, listed, job):
         for number in range(words.stops):
             change = CHANGES[number % len(CHANGES)]
             if change == CHANGES[2]:
-                found = _at_a_repair(job, draw, 2 * present)
+                trial = functools.partial(_at_a_repair, job, draw, 2 * present)
             else:
                 present = 5 - present
-                found = _at_a_switch(job, listed, draw, change, names_of(lab.hosts[:present]))
-            yield (found := found | {"faults": found["faults"] or job.wrong()})
+                wanted = names_of(lab.hosts[:present])
+                trial = functools.partial(_at_a_switch, job, listed, draw, change, wanted)
+            yield (found := tried(f"stopped {change}", "", job, trial))
             if found["faults"]:
                 return
 
@@ -440,7 +385,7 @@ def _at_a_switch(
     job: ElasticJob, listed: HostList, draw: random.Random, change: str, wanted: list[str]
 ) -> Result:
     """Stop old proxies when a rank has left, or some time before; continue when the next ones work."""
-    generation, old, size = job.members()[0].generation, job.of_kind(PROXY), 2 * len(wanted)
+    generation, old, size = job.generation(), job.of_kind(PROXY), 2 * len(wanted)
     some, known = draw.sample(old, draw.randint(1, len(old))), pids()
     listed.offer(wanted)
     if change == CHANGES[0]:
@@ -459,15 +404,13 @@ def _at_a_switch(
 
 def _at_a_repair(job: ElasticJob, draw: random.Random, size: int) -> Result:
     """Stop one proxy while a rank is killed and replaced: the world stays."""
-    there, proxies, what = job.members(), job.of_kind(PROXY), f"stopped {CHANGES[2]}"
-    victim, phase = draw.choice(there), draw.choice(("allreduce", "fused", "gradients", "allgather"))
-    job.order(victim.name, phase, "kill")
+    victim, proxies = draw.choice(job.members()), job.of_kind(PROXY)
+    job.order(victim.name, draw.choice(("allreduce", "fused", "gradients", "allgather")), "kill")
     began = time.monotonic()
     with _stopped(draw.sample(proxies, 1)):
         time.sleep(draw.uniform(0.05, 0.8))
-    if job.wait_for_end(victim.name, STRIKE_SECONDS) is None:
-        return failed(what, victim.name, "the rank could not be struck", job)
-    return trains(what, f"1 of {len(proxies)}", size, began, job)
+    must(job.wait_for_end(victim.name, STRIKE_SECONDS), "the rank could not be struck")
+    return trains(f"stopped {CHANGES[2]}", f"1 of {len(proxies)}", size, began, job)
 
 
 # --- hosts that leave while ranks end: a preemption notice, or a discovery script that names them no more --
@@ -495,32 +438,33 @@ def returns(words: Words) -> Iterator[Result]:
 
 
 def _leaving(words: Words, lab: Lab | None, draw: random.Random, how: str, when: str, both: bool) -> Result:
-    what, names = f"{how}, {when}", names_of(lab.hosts) if lab is not None else ["localhost"]
+    names = names_of(lab.hosts) if lab is not None else ["localhost"]
     leaving = names if both else [draw.choice(names)]
     size, after, who = 2 * len(names), draw.choice((0.0, LONGEST)), " ".join(leaving)
+
+    def trial() -> Result:
+        must(until(lambda: len(job.members()) == size or job.past(), START_SECONDS), "does not start")
+        if when == LAST_COMMIT:
+            must(until(job.past, START_SECONDS), "no rank comes to its last commit")
+        generation = max((last.generation for _, last in job.members()), default=0)
+        time.sleep(draw.uniform(0.0, LONGEST if when == LAST_COMMIT else 0.5))
+        began = time.monotonic()
+        if how == "removed":
+            listed.offer([name for name in names if name not in leaving])
+        else:  # the agent of a host hears that it is about to go
+            agents = [job.on_host(HOST_AGENT, one) for one in lab.hosts if one.name in leaving] if lab else ()
+            for found in agents or [job.of_kind(HOST_AGENT)]:
+                send(signal.Signals[how], found[:1])
+        must(until(lambda: not job.runs(), START_SECONDS), "the job does not end")
+        job.end()
+        faults = _faults_of_end(job, size, when, generation)
+        return result(f"{how}, {when}", who, time.monotonic() - began, faults, job)
+
     with HostList(names) as listed:
         source = () if lab is not None else ("--host-discovery-script", str(listed.script))
         options = (*source, "--min-np", "1", "--elastic-timeout", "20")
         with job_of(words, lab, *options, hosts=listed, steps=STEPS, after=after) as job:
-            if not until(lambda: len(job.members()) == size or job.past(), START_SECONDS):
-                return failed(what, "", "does not start", job)
-            if when == LAST_COMMIT and not until(job.past, START_SECONDS):
-                return failed(what, "", "no rank comes to its last commit", job)
-            generation = max((one.generation for one in job.members()), default=0)
-            time.sleep(draw.uniform(0.0, LONGEST if when == LAST_COMMIT else 0.5))
-            began = time.monotonic()
-            if how == "removed":
-                listed.offer([name for name in names if name not in leaving])
-            else:
-                for host in lab.hosts if lab is not None else (None,):
-                    if host is None or host.name in leaving:  # its agent hears that it is about to go
-                        found = job.on_host(HOST_AGENT, host) if host else job.of_kind(HOST_AGENT)
-                        send(signal.Signals[how], found[:1])
-            if not until(lambda: not job.runs(), START_SECONDS):
-                return failed(what, who, "the job does not end", job)
-            job.end()
-            seconds = time.monotonic() - began
-            return result(what, who, seconds, _faults_of_end(job, size, when, generation), job)
+            return tried(f"{how}, {when}", who, job, trial)
 
 
 def _faults_of_end(job: ElasticJob, size: int, when: str, generation: int) -> list[str]:
@@ -542,22 +486,28 @@ AT_ONCE = ("two ranks", "a rank and a host", "two hosts", "a proxy and a host ag
 AND_ENDS = ("two ranks, and the end", "two hosts, and the end", "a rank and a host, and the end")
 STARTING = ("rank", "new proxy", "host agent", "host")
 SWITCHING = ("rank", "new proxy", "old proxy", "host agent", "new host")
-Two = Callable[[Words, Lab, random.Random, str], Result]
+Two = Callable[[ElasticJob, Lab, random.Random, str, HostList | None], Result]
 
 
 def two(words: Words) -> Iterator[Result]:
-    """Each kind several times; each in its own job."""
     draw = random.Random(words.seed)
     kinds: list[tuple[str, Two]] = [(what, _at_once) for what in AT_ONCE]
     kinds += [(what, _at_the_end) for what in AND_ENDS]
-    kinds += [(f"{who}, while a world starts", _while_a_world_starts) for who in STARTING]
-    kinds += [(f"{who}, during a switch", _while_ranks_switch) for who in SWITCHING]
+    kinds += [(f"{who}, while a world starts", _between_worlds) for who in STARTING]
+    kinds += [(f"{who}, during a switch", _between_worlds) for who in SWITCHING]
     kinds = [kind for kind in kinds if words.only in kind[0]]
     with a_lab(4) as lab:
         for what, trial in kinds[:: 5 if words.sample else 1]:
             for _ in range(words.trials):
-                with healed(lab, lab.hosts[2:]):
-                    yield trial(words, lab, draw, what)
+                is_switch, limits = "switch" in what, ("--max-np", "8", *SURVIVES)
+                if trial is _at_the_end:  # a job that cannot do without any
+                    most = ("--max-np", "8", "--rank-restarts", "0", "--elastic-timeout", "20")
+                    limits = ("--min-np", "8", *most)
+                with contextlib.ExitStack() as stack:
+                    stack.enter_context(healed(lab, lab.hosts[2:]))
+                    listed = stack.enter_context(HostList(names_of(lab.hosts[:3]))) if is_switch else None
+                    job = stack.enter_context(job_of(words, lab, *limits, hosts=listed))
+                    yield tried(what, "", job, functools.partial(trial, job, lab, draw, what, listed))
 
 
 def _strike(job: ElasticJob, lab: Lab, draw: random.Random, what: str) -> tuple[list[str], int]:
@@ -577,91 +527,60 @@ def _strike(job: ElasticJob, lab: Lab, draw: random.Random, what: str) -> tuple[
         broken(lab, host, "host agent" if "agent" in what else "host")
     for one in chosen:
         job.wait_for_end(one.name, STRIKE_SECONDS)
-    return [*(f"rank {one.rank} on" for one in chosen), *names_of(hit)], 8 - 2 * len(hit)
+    return [*(f"rank {one.last.rank} on" for one in chosen), *names_of(hit)], 8 - 2 * len(hit)
 
 
-def _at_once(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
-    with job_of(words, lab, "--max-np", "8", *SURVIVES) as job:
-        for none in starts(job, 8, what, ""):
-            return none
-        began, mark = time.monotonic(), len(job.lines)
-        told, left = _strike(job, lab, draw, what)
-        found = trains(what, ", ".join(told), left, began, job)
-        found["faults"] += [f"nobody said {who}" for who in told if not job.says(who, after=mark)]
-        return found
+def _at_once(job: ElasticJob, lab: Lab, draw: random.Random, what: str, _: HostList | None) -> Result:
+    starts(job, 8)
+    began, mark = time.monotonic(), len(job.lines)
+    told, left = _strike(job, lab, draw, what)
+    found = trains(what, ", ".join(told), left, began, job)
+    found["faults"] += [f"nobody said {who}" for who in told if not job.says(who, after=mark)]
+    return found
 
 
-def _at_the_end(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
+def _at_the_end(job: ElasticJob, lab: Lab, draw: random.Random, what: str, _: HostList | None) -> Result:
     """The same in a job that cannot do without them: its last words name who failed, and nobody else."""
-    limits = ("--min-np", "8", "--max-np", "8", "--rank-restarts", "0", "--elastic-timeout", "20")
-    with job_of(words, lab, *limits) as job:
-        for none in starts(job, 8, what, ""):
-            return none
-        began = time.monotonic()
-        told, _ = _strike(job, lab, draw, what)
-        if not until(lambda: not job.runs(), GO_ON_SECONDS, 0.02):
-            return failed(what, ", ".join(told), "the job does not end", job)
-        seconds, outcome = time.monotonic() - began, job.outcome()
-        reason, faults = f"{outcome.get('whose')}: {outcome.get('reason')}", []
-        if not any(who.removesuffix(" on") in reason for who in told):
-            faults.append(f"the end names {reason!r}, and nobody of {', '.join(told)}")
-        if job.launcher.poll() not in ({128 + signal.SIGKILL, 3} if "rank" in what else {3}):
-            faults.append(f"exit code {job.launcher.poll()}")
-        return result(what, ", ".join(told), seconds, faults, job)
+    starts(job, 8)
+    began = time.monotonic()
+    told, _left = _strike(job, lab, draw, what)
+    must(until(lambda: not job.runs(), GO_ON_SECONDS, 0.02), "the job does not end")
+    seconds, outcome = time.monotonic() - began, job.outcome()
+    reason, faults = f"{outcome.get('whose')}: {outcome.get('reason')}", []
+    if not any(who.removesuffix(" on") in reason for who in told):
+        faults.append(f"the end names {reason!r}, and nobody of {', '.join(told)}")
+    if job.launcher.poll() not in ({128 + signal.SIGKILL, 3} if "rank" in what else {3}):
+        faults.append(f"exit code {job.launcher.poll()}")
+    return result(what, ", ".join(told), seconds, faults, job)
 
 
-def _some_rank(job: ElasticJob, lab: Lab, draw: random.Random) -> Member:
-    return draw.choice([one for one in job.members() if one.name.startswith(lab.hosts[1].name)])
-
-
-def _while_a_world_starts(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
-    """A proxy is killed, so that its world ends; while the next one starts, something else fails."""
+def _between_worlds(
+    job: ElasticJob, lab: Lab, draw: random.Random, what: str, listed: HostList | None
+) -> Result:
+    """A host comes (``listed``), or a proxy is killed, which ends its world; then something else fails."""
     victim = what.partition(",")[0]
-    with job_of(words, lab, "--max-np", "8", *SURVIVES) as job:
-        for none in starts(job, 8, what, ""):
-            return none
-        rank, known = _some_rank(job, lab, draw), pids()
-        if victim == "rank":
-            job.order(rank.name, "init", "kill")
-        broken(lab, lab.hosts[0], "proxy")
-        if victim == "rank":
-            job.wait_for_end(rank.name, STRIKE_SECONDS)
-        else:
-            new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
-            time.sleep(draw.uniform(0.0, 0.5))
-            if victim == "new proxy":
-                send(signal.SIGKILL, new[:1])
-            else:
-                broken(lab, lab.hosts[3], victim)
-        left = 6 if victim.startswith("host") else 8
-        return trains(what, rank.name if victim == "rank" else lab.hosts[3].name, left, time.monotonic(), job)
-
-
-def _while_ranks_switch(words: Words, lab: Lab, draw: random.Random, what: str) -> Result:
-    """A host comes; while ranks leave for the world that has it, something else fails."""
-    victim = what.partition(",")[0]
-    with (
-        HostList(names_of(lab.hosts[:3])) as listed,
-        job_of(words, lab, "--max-np", "8", *SURVIVES, hosts=listed) as job,
-    ):
-        for none in starts(job, 6, what, ""):
-            return none
-        rank, old = _some_rank(job, lab, draw), job.of_kind(PROXY)
-        if victim == "rank":
-            job.order(rank.name, "init", "kill")
-        known = pids()
+    starts(job, 6 if listed else 8)
+    rank = draw.choice([one for one in job.members() if one.name.startswith(lab.hosts[1].name)])
+    known, old, new = pids(), job.of_kind(PROXY), list[int]()
+    if victim == "rank":
+        job.order(rank.name, "init", "kill")
+    if listed:
         listed.offer(names_of(lab.hosts))
+    else:
+        broken(lab, lab.hosts[0], "proxy")
+    if listed or victim != "rank":
         new = job.wait_for_new(PROXY, known, GO_ON_SECONDS)
+        time.sleep(0.0 if listed else draw.uniform(0.0, 0.5))
+    if listed:
         until(job.leaves, GO_ON_SECONDS, 0.0005, job.runs)
-        if victim == "rank":
-            job.wait_for_end(rank.name, STRIKE_SECONDS)
-        elif "proxy" in victim:
-            send(signal.SIGKILL, (new if victim == "new proxy" else old)[:1])
-        else:
-            hit = lab.hosts[3] if victim == "new host" else lab.hosts[2]
-            broken(lab, hit, victim.replace("new ", ""))
-        left = 6 if "host" in victim else 8
-        return trains(what, rank.name if victim == "rank" else "", left, time.monotonic(), job)
+    if victim == "rank":
+        job.wait_for_end(rank.name, STRIKE_SECONDS)
+    elif "proxy" in victim:
+        send(signal.SIGKILL, (old if victim == "old proxy" else new)[:1])
+    else:
+        hit = lab.hosts[2] if listed and victim != "new host" else lab.hosts[3]
+        broken(lab, hit, victim.replace("new ", ""))
+    return trains(what, rank.name, 6 if "host" in victim else 8, time.monotonic(), job)
 
 
 # --- the whole --------------------------------------------------------------------------------------------
@@ -677,50 +596,40 @@ PARTS: dict[str, Callable[[Words], Iterator[Result]]] = {
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Yield the times by what was done, and what jobs held."""
     groups = defaultdict[str, list[float]](list)
     for one in results:
         part = one["part"]
         if one["seconds"] is not None and not one["faults"]:
             groups[f"{part}: {one['what']}"].append(one["seconds"])
             groups[f"{part}: all"].append(one["seconds"])
-        if "begins" in one and not one["faults"]:
-            groups[f"{part}: all, until the first step begins"].append(one["begins"])
-        if "step" in one:
-            groups[f"{part}: a step when nothing happens"].append(one["step"])
     yield f"{'':48} {'n':>5} {'p50 s':>8} {'p90 s':>8} {'p99 s':>8} {'max s':>8}"
     for name, found in sorted(groups.items()):
         found.sort()
         at = [found[min(len(found) - 1, int(len(found) * part))] for part in (0.9, 0.99)]
         numbers = (statistics.median(found), *at, found[-1])
         yield f"{name:48} {len(found):5} " + " ".join(f"{number:8.3f}" for number in numbers)
-    for one in results:
-        yield from ("", *one["table"]) if "table" in one else ()
 
 
 def main() -> int:
-    """Carry out what the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("parts", nargs="*", choices=tuple(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--kills", type=int, default=200, help="strikes of ranks")
     parser.add_argument("--trials", type=int, default=2, help="of each kind; changes of hosts: ten times")
     parser.add_argument("--stops", type=int, default=100, help="changes across which proxies are stopped")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layout", choices=("host", "lab"), default="host", help="where ranks are struck")
     parser.add_argument("--mpi", default="embedded")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds of training between strikes")
-    parser.add_argument("--only", default="", help="of hosts, two and returns the kinds with this in them")
     parser.add_argument("--sample", action="store_true", help="of the kinds a third, or a fifth")
-    parser.add_argument("--json-file")
     words = parser.parse_args()
     words.left = []
 
     def trials() -> Iterator[Result]:
         for part in words.parts or ["ranks"]:
-            for one in PARTS[part](words):
-                yield one | {"part": part, "line": f"{part:8} {one['line']}"}
+            try:
+                for one in PARTS[part](words):
+                    yield one | {"part": part, "line": f"{part:8} {one['line']}"}
+            except FailedError as error:
+                words.left.append(f"{part}: {error}")
 
     results = carried_out(trials())
     return report(results, table(results), words.left, words.json_file)

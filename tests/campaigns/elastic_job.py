@@ -1,66 +1,83 @@
-"""An elastic job of the campaign: its ranks, strikes, how long it takes to continue, and what it holds."""
+"""An elastic job of the campaign: its ranks, strikes, and how long it takes to continue."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import time
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections import Counter, deque
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from campaign import Job, command_line, of_kind, on_hosts, pids, read, stat, until, variable
-from elastic_status import KINDS, PHASES, Status
+from campaign import HOST_AGENT, Job, command_line, of_kind, on_hosts, pids, stat, until, variable
 
 from ringleader.lab.saved_state import Lab, LabHost
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
 ENDLESS = 10**9
-PROXY, HOST_AGENT = ("mpi_proxy", "proxy_process"), ("agents/host_agent.py",)
-DAEMON = ("prted", "orted", "hydra_pmi_proxy")
-"""Words of the command lines of MPI proxies, host agents, and the daemons of MPIs."""
+PHASES = ("idle", "allreduce", "fused", "gradients", "broadcast", "allgather", "join", "commit", "init")
+KINDS = ("kill", "exception", "exit")
 LOOK_SECONDS = 0.005
 """Between two looks at what ranks tell: the times are theirs, and they need the processors."""
 KEPT_SECONDS = 20.0
 """For the log of a process that has ended."""
-_LAST_STEPS = 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """One rank process as it was when it was looked at."""
-
-    name: str
-    """Its host and process id there."""
-    rank: int
-    size: int
-    generation: int
-    step: int
-    step_at: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One that a rank made."""
-
     at: float
+    rank: int
     size: int
     generation: int
 
 
-@dataclass
-class _Log:
-    """What was read of a rank's log."""
+class Member(NamedTuple):
+    """One living rank as it was when it was looked at."""
 
-    at: int = 0
-    steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_LAST_STEPS))
-    begins: dict[int, float] = field(default_factory=dict)
-    """Generation → when its first step began."""
-    wrong: list[str] = field(default_factory=list)
-    is_whole: bool = False
-    """Whether its process had ended when it was read last."""
+    name: str
+    """Its host and process id there."""
+    last: Step
+
+
+class _Log:
+    def __init__(self, path: Path) -> None:
+        self._file, self._rest = path.open("rb"), b""
+        self.steps: deque[Step] = deque(maxlen=200)
+        self.wrong: list[str] = []
+        self.struck_at: float | None = None
+        self.joins = True
+        """Whether it is between two generations."""
+        self.ended_at = 0.0
+
+    def alive(self) -> bool:
+        """Return whether the process lives, which holds the lock: its number may be of another namespace."""
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return False
+
+    def read(self) -> None:
+        """Read what is new, for the last time once the process has ended."""
+        if self.ended_at:
+            return
+        self.ended_at = 0.0 if self.alive() else time.monotonic()
+        whole, _, self._rest = (self._rest + self._file.read()).rpartition(b"\n")
+        for line in whole.decode(errors="replace").splitlines():
+            what, *words = line.split()
+            numbers = dict(word.partition("=")[::2] for word in words)
+            if what == "wrong":
+                self.wrong.append(line)
+            elif what == "struck":
+                self.struck_at = float(numbers["at"])
+            elif what == "step":
+                integers = {name: int(numbers[name]) for name in ("rank", "size", "generation")}
+                self.steps.append(Step(at=float(numbers["at"]), **integers))
+            self.joins = what == "init" if what in ("init", "step") else self.joins
 
 
 class ElasticJob(Job):
@@ -70,7 +87,6 @@ class ElasticJob(Job):
         self, *, words: tuple[str, ...], lab: Lab | None = None, steps: int = ENDLESS, after: float = 0.0
     ) -> None:
         """Start ``ringleader run`` with these words. ``steps``, ``after``: see ``elastic_script``."""
-        self._statuses: dict[str, Status] = {}
         self._logs: dict[str, _Log] = {}
 
         def command(tmp: Path) -> tuple[str, ...]:
@@ -82,57 +98,50 @@ class ElasticJob(Job):
 
     # --- its ranks ----------------------------------------------------------------------------------------
 
-    def status(self, name: str) -> Status:
-        """Return the numbers of a process."""
-        if name not in self._statuses:
-            self._statuses[name] = Status(self.place / f"{name}.status")
-        return self._statuses[name]
+    def logs(self) -> dict[str, _Log]:
+        """Return what every process has written; that of one that ended some time ago is forgotten."""
+        for path in self.place.glob("*.log"):
+            log = self._logs.get(path.stem) or self._logs.setdefault(path.stem, _Log(path))
+            log.read()
+            if log.ended_at and time.monotonic() - log.ended_at > KEPT_SECONDS and not log.wrong:
+                path.unlink()
+                del self._logs[path.stem]
+        return self._logs
 
     def members(self) -> list[Member]:
-        """Return the living ranks, by rank; forget those that are dead."""
-        found = []
-        for path in self.place.glob("*.status"):
-            name, status = path.stem, self.status(path.stem)
-            if not status.alive():
-                self._statuses.pop(name).close()
-                path.unlink(missing_ok=True)
-            elif status.get("generation"):
-                numbers = {one: status.get(one) for one in ("rank", "size", "generation", "step", "step_at")}
-                found.append(Member(name=name, **numbers))
-        return sorted(found, key=lambda one: one.rank)
+        """Return the living ranks that have made a step, by rank."""
+        logs = self.logs().items()
+        found = [Member(name, log.steps[-1]) for name, log in logs if log.steps and not log.ended_at]
+        return sorted(found, key=lambda one: one.last.rank)
+
+    def generation(self) -> int:
+        """Return the generation of the first rank, 0 where none lives."""
+        there = self.members()
+        return there[0].last.generation if there else 0
 
     def past(self) -> bool:
-        """Say whether a rank has made its last commit."""
         return any(self.place.glob("*.past"))
 
     def leaves(self) -> bool:
         """Say whether a rank is between two generations."""
-        init = PHASES.index("init") + 1
-        there = [self.status(path.stem) for path in self.place.glob("*.status")]
-        return any(one.get("generation") and one.get("phase") == init for one in there)
+        return any(log.joins and log.steps and not log.ended_at for log in self.logs().values())
+
+    def _is_steady(self, size: int, within: float, generation: int | None = None) -> bool:
+        """Say whether this many ranks of one generation have each made a step within these seconds."""
+        there = [last for _, last in self.members()]
+        kinds = {(one.size, one.generation) for one in there}
+        if len(there) != size or len(kinds) != 1 or there[0].size != size:
+            return False
+        latest = time.monotonic() - min(one.at for one in there)
+        return latest < within and generation in (None, there[0].generation)
 
     def undisturbed(self, size: int, seconds: float) -> bool:
         """Say whether as many ranks continue making steps, in the generation that they are in."""
-        generation, until = self.members()[0].generation, time.monotonic() + seconds
-        while time.monotonic() < until:
-            time.sleep(0.2)
-            there = [one for one in self.members() if one.generation == generation]
-            if len(there) != size:
-                return False
-        return time.monotonic() - min(one.step_at for one in there) < 1.0
+        generation = self.generation()
+        return not until(lambda: not self._is_steady(size, 2.0, generation), seconds, 0.2)
 
     def wait_until_steady(self, size: int, seconds: float) -> bool:
-        """Wait until this many ranks make steps together."""
-
-        def steady() -> bool:
-            there = self.members()
-            if len(there) != size or {(one.size, one.generation) for one in there} != {
-                (size, there[0].generation)
-            }:
-                return False
-            return time.monotonic() - min(one.step_at for one in there) < 5.0
-
-        return until(steady, seconds, 0.01, self.runs)
+        return until(lambda: self._is_steady(size, 5.0), seconds, 0.01, self.runs)
 
     def wait_for_step(
         self, generation: int, size: int | None, seconds: float, after: float = 0.0
@@ -143,107 +152,49 @@ class ElasticJob(Job):
         """
 
         def ended() -> list[float]:
-            return [step.at for step in self.later_steps(generation, after) if size in (None, step.size)]
+            return [step.at for step in self._later_steps(generation, after) if size in (None, step.size)]
 
         found = until(ended, seconds, 10 * LOOK_SECONDS, self.runs)
         return min(found) if found else None
 
-    def later_steps(self, generation: int, after: float) -> list[Step]:
+    def _later_steps(self, generation: int, after: float) -> list[Step]:
         """Return the steps of later generations that ended after a time, without a look at all the others."""
-        self._read_logs()
         found = []
-        for log in self._logs.values():
+        for log in self.logs().values():
             for step in reversed(log.steps):
                 if step.generation <= generation or step.at <= after:
                     break
                 found.append(step)
         return found
 
-    def steps(self) -> list[Step]:
-        """Return the last steps of every process."""
-        self._read_logs()
-        return [step for log in self._logs.values() for step in log.steps]
+    def first_step_after(self, generation: int, since: float = 0.0) -> Step:
+        """Return the first step of a later generation that ended after a time; there is one."""
+        return min(self._later_steps(generation, since), key=lambda step: step.at)
 
-    def step_seconds(self, generation: int) -> list[float]:
-        """Return how long the steps of a generation took, but for the first ones: from step to step."""
-        self._read_logs()
-        pairs = [pair for log in self._logs.values() for pair in pairwise(log.steps)]
-        return [b.at - a.at for a, b in pairs if a.generation == b.generation == generation]
-
-    def begin_of(self, generation: int) -> float:
-        """Return when the last of its ranks began the first step of a generation."""
-        self._read_logs()
-        return max(log.begins.get(generation, 0.0) for log in self._logs.values())
+    def last_step_before(self, first: Step) -> float:
+        """Return when the last step of an earlier generation ended."""
+        steps = [step for log in self._logs.values() for step in log.steps]
+        return max((step.at for step in steps if step.generation < first.generation), default=first.at)
 
     def wrong(self) -> list[str]:
-        """Return what ranks found to be wrong."""
-        self._read_logs()
-        return [f"{name}: {line}" for name, log in self._logs.items() for line in log.wrong]
-
-    def _read_logs(self) -> None:
-        """Read what is new; the logs of processes that have ended are read to their end and removed."""
-        for path in self.place.glob("*.log"):
-            log = self._logs.setdefault(path.stem, _Log())
-            if not log.is_whole:
-                log.is_whole = not path.with_suffix(".status").exists()
-                self._read_log(path, log)
-            if log.is_whole and time.time() - path.stat().st_mtime > KEPT_SECONDS:
-                path.unlink()
-                if not log.wrong:
-                    del self._logs[path.stem]
-
-    @staticmethod
-    def _read_log(path: Path, log: _Log) -> None:
-        with path.open("rb") as file:
-            file.seek(log.at)
-            whole, end, _ = file.read().rpartition(b"\n")
-        log.at += len(whole + end)
-        for line in whole.decode(errors="replace").splitlines():
-            words = dict(word.partition("=")[::2] for word in line.split()[1:])
-            if line.startswith("wrong"):
-                log.wrong.append(line)
-            elif words.get("generation", "").isdigit():
-                at, size, generation = float(words["at"]), int(words["size"]), int(words["generation"])
-                if line.startswith("begins"):
-                    log.begins[generation] = at
-                else:
-                    log.steps.append(Step(at=at, size=size, generation=generation))
+        return [f"{name}: {line}" for name, log in self.logs().items() for line in log.wrong]
 
     # --- strikes ------------------------------------------------------------------------------------------
 
     def order(self, name: str, phase: str, kind: str) -> None:
         """Have a rank fail when it comes to a phase next."""
-        number = PHASES.index(phase) + 1
-        self.status(name).set(ordered_phase=number, ordered_kind=KINDS.index(kind) + 1)
-
-    def order_next(self, kind: str) -> None:
-        """Have the rank that starts next fail in its ``init``."""
-        fresh = self.place / "next.new"
-        fresh.write_text(kind)
-        fresh.rename(self.place / "next")
-
-    def wait_for_next(self, seconds: float) -> str | None:
-        """Return the name of the rank that took the order."""
-        found = until(lambda: list(self.place.glob("*.next")), seconds, LOOK_SECONDS, self.runs)
-        for path in found:
-            path.unlink()
-            return path.stem
-        (self.place / "next").unlink(missing_ok=True)
-        return None
+        fresh = self.place / "order.new"
+        fresh.write_text(f"{phase} {kind}")
+        fresh.rename(self.place / f"{name}.order")
 
     def wait_for_end(self, name: str, seconds: float) -> float | None:
         """Return when a rank failed as it was ordered; None where it never came there."""
-        status = self.status(name)
-        has_ended = until(lambda: not status.alive(), seconds, LOOK_SECONDS, self.runs)
-        return float(status.get("struck_at")) if has_ended else None
-
-    def strike(self, name: str, phase: str, kind: str, seconds: float) -> float | None:
-        """Have a rank fail in a phase; return when it did, None where it never came there."""
-        self.order(name, phase, kind)
-        return self.wait_for_end(name, seconds)
+        log = self.logs()[name]
+        has_ended = until(lambda: not log.alive(), seconds, LOOK_SECONDS, self.runs)
+        log.read()
+        return log.struck_at if has_ended else None
 
     def of_kind(self, words: Collection[str]) -> list[int]:
-        """Return the job's processes of a kind."""
         return of_kind(words, self.processes())
 
     @staticmethod
@@ -263,7 +214,7 @@ class ElasticJob(Job):
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    def end(self, seconds: float = 20.0) -> list[str]:
+    def end(self) -> list[str]:
         """Tell the launcher to end; return what is left after that.
 
         A host that nothing reaches ends what it has 30 s after it heard of the launcher's last.
@@ -272,137 +223,47 @@ class ElasticJob(Job):
         if self.runs():
             self.launcher.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.launcher.wait(seconds)
+            self.launcher.wait(20.0)
 
         def left() -> list[str]:
             """Those that live, but for a lab's own."""
-            there = {
+            lines = {
                 pid: command_line(pid) for pid in sorted(before) if stat(pid)[:1] not in ([], [b"Z"], [b"X"])
             }
-            return [
-                f"process {pid}: {line[:100]}" for pid, line in there.items() if not line.startswith("sshd")
-            ]
+            return [f"process {pid}: {line[:100]}" for pid, line in lines.items() if line[:4] != "sshd"]
 
         until(lambda: not left(), 40.0, 0.1)
-        found = [*left(), *(["the launcher"] if self.runs() else [])]
-        for status in self._statuses.values():
-            status.close()
-        return found
+        return [*left(), *(["the launcher"] if self.runs() else [])]
 
 
 # --- what a job holds -------------------------------------------------------------------------------------
 
-DESCRIPTORS, SHARED_FILES = 16, 10
-"""How many more a job may hold than at first: a process may be about to end, others may have just begun."""
+MAY_GROW = {"descriptors": 16, "memfds": 4, "kB": 20_000}
+"""How much more the processes that live as long as the job may hold than after the first strikes."""
 KILOBYTES_A_STRIKE = 20
-"""How much the memory of one kind of process may grow: the launcher remembers what happened."""
-SLACK_KILOBYTES = 20_000
+"""The launcher remembers what happened."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """What the job held at one moment."""
-
-    strikes: int
-    """Before it."""
-    processes: int
-    descriptors: int
-    memory_files: int
-    """Files in memory (memfd) that its processes have open."""
-    memory_file_kilobytes: int
-    shared_files: int
-    """Files in /dev/shm but those that processes of others have mapped."""
-    pss: dict[str, int]
-    """Kind of process → kilobytes, those that are shared divided among who shares them."""
-    rss: dict[str, int]
-
-
-def usage_of(job: ElasticJob, strikes: int, survivor: str = "") -> Usage:
-    """Look at all processes of a job. ``survivor``: a rank that is told of by itself, too."""
-    there = job.processes()
-    ranks = {int(one.name.rpartition("-")[2]): one.name for one in job.members()}
-    descriptors, memory = 0, dict[int, int]()
-    pss, rss = defaultdict[str, int](int), defaultdict[str, int](int)
-    for pid, line in there.items():
-        kinds = [_kind(line, launcher=pid == job.launcher.pid, rank=pid in ranks)]
-        if survivor and ranks.get(pid) == survivor:
-            kinds.append("survivor")
-        with contextlib.suppress(OSError):
-            for link in Path(f"/proc/{pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    descriptors += 1
-                    if os.readlink(link).startswith("/memfd:"):
-                        found = link.stat()
-                        memory[found.st_ino] = found.st_blocks // 2
-            for words in map(str.split, Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()):
-                for kind in kinds if words[0] in ("Pss:", "Rss:") else ():
-                    (pss if words[0] == "Pss:" else rss)[kind] += int(words[1])
-    return Usage(
-        strikes=strikes,
-        processes=len(there),
-        descriptors=descriptors,
-        memory_files=len(memory),
-        memory_file_kilobytes=sum(memory.values()),
-        shared_files=len(_shared_files() - _mapped_by(pids() - set(there))),
-        pss=dict(pss),
-        rss=dict(rss),
-    )
-
-
-def _shared_files() -> set[str]:
-    every = (str(path) for path in Path("/dev/shm").rglob("*") if path.is_file())
-    return {path for path in every if not path.startswith("/dev/shm/rank-pools-")}  # of tests
-
-
-def _mapped_by(processes: Iterable[int]) -> set[str]:
-    """Return the files in /dev/shm that any of these processes has mapped."""
-    lines = (line for pid in processes for line in read(f"/proc/{pid}/maps").splitlines())
-    return {line[line.index(b"/dev/shm/") :].decode() for line in lines if b" /dev/shm/" in line}
-
-
-def _kind(line: str, *, launcher: bool, rank: bool) -> str:
-    if launcher:
-        return "launcher"
-    if rank:
-        return "ranks"
-    if any(word in line for word in PROXY):
-        return "proxies"
-    if any(word in line for word in HOST_AGENT):
-        return "host agent"
-    if "fork_server" in line or SCRIPT.name in line:
-        return "fork server, rank agents"
-    return "others"
-
-
-def growth(usages: list[Usage]) -> list[str]:
-    """Return what has grown with the strikes between the first look and the last one."""
-    found, begin, now = [], usages[0], usages[-1]
-    for what, more in (("descriptors", DESCRIPTORS), ("memory_files", 4), ("shared_files", SHARED_FILES)):
-        before, after = getattr(begin, what), getattr(now, what)
-        if after > before + more:
-            found.append(f"{before} {what.replace('_', ' ')} became {after}")
-    sizes = {"files in memory": [(one.strikes, one.memory_file_kilobytes) for one in usages]}
-    for kind in {kind for one in usages for kind in one.pss} - {"others"}:
-        sizes[kind] = [(one.strikes, one.pss[kind]) for one in usages if kind in one.pss]
-    for kind, looks in sizes.items():
-        (first, before), (last, after) = looks[0], looks[-1]
-        if after > before + SLACK_KILOBYTES + KILOBYTES_A_STRIKE * (last - first):
-            found.append(f"{kind}: {before} kB became {after} kB")
+def held_by(job: ElasticJob, survivor: str) -> Counter[str]:
+    """Return what the launcher, the host agents and one rank hold; ``survivor``: that rank, on this host."""
+    kinds = {"launcher": [job.launcher.pid], "host agents": job.of_kind(HOST_AGENT)}
+    kinds["survivor"] = [int(survivor.rpartition("-")[2])]
+    found = Counter[str]()
+    for kind, those in kinds.items():
+        for pid in those:
+            links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+            found[f"descriptors of {kind}"] += len(links)
+            found[f"memfds of {kind}"] += sum(link.startswith("/memfd:") for link in links)
+            sizes = map(str.split, Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
+            found[f"kB of {kind}"] += sum(int(words[1]) for words in sizes if words[0] == "Pss:")
     return found
 
 
-def lines_of(usages: list[Usage]) -> list[str]:
-    """Return a table of what a job held."""
-    kinds = sorted({kind for usage in usages for kind in usage.pss})
-    lines = [
-        f"{'strikes':>8} {'processes':>10} {'descr.':>7} {'memfds':>7} {'MB':>6} {'shm':>5}  PSS/RSS in MB"
-    ]
-    for one in usages:
-        sizes = "; ".join(
-            f"{kind} {one.pss.get(kind, 0) / 1e3:.1f}/{one.rss.get(kind, 0) / 1e3:.1f}" for kind in kinds
-        )
-        lines.append(
-            f"{one.strikes:8} {one.processes:10} {one.descriptors:7} {one.memory_files:7} "
-            f"{one.memory_file_kilobytes / 1e3:6.1f} {one.shared_files:5}  {sizes}"
-        )
-    return lines
+def growth(before: Counter[str], after: Counter[str], strikes: int) -> list[str]:
+    found = []
+    for what in after:
+        unit = what.partition(" ")[0]
+        more = MAY_GROW[unit] + (KILOBYTES_A_STRIKE * strikes if unit == "kB" else 0)
+        if after[what] > before[what] + more:
+            found.append(f"{what}: {before[what]} became {after[what]}")
+    return found

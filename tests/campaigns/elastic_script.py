@@ -2,13 +2,12 @@
 
     elastic_script.py DIRECTORY STEPS [AFTER]
 
-Each process tells where it is in ``DIRECTORY/HOST-PID.status`` and writes a line for each step to
-``DIRECTORY/HOST-PID.log``. An order that the campaign writes into the status is carried out in its phase; one
-in ``DIRECTORY/next`` by the first process that starts, in its ``init``. One that is past its last commit
-makes ``DIRECTORY/HOST-PID.past``, takes up to ``AFTER`` seconds, then ``DIRECTORY/HOST-PID.returned``.
+Each process writes a line for each step to ``DIRECTORY/HOST-PID.log``. The order in ``HOST-PID.order``, a
+phase and a way to fail, is carried out in that phase. One that is past its last commit makes
+``HOST-PID.past``, takes up to ``AFTER`` seconds, then ``HOST-PID.returned``.
 """
 
-import contextlib
+import fcntl
 import os
 import random
 import signal
@@ -20,14 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from elastic_status import KINDS, PHASES, Status
 
 import ringleader.torch as hvd
 from ringleader.engine.process_lifecycle import PROCESS
 
 
 def generation() -> int:
-    """Return the number of the job's present membership."""
     membership = PROCESS.get().membership
     return membership.generation if membership is not None else 0
 
@@ -40,35 +37,39 @@ class Rank:
     """One process's side of the campaign."""
 
     def __init__(self, directory: Path) -> None:
-        """Make the status and the log; take the order for whoever starts next."""
-        name = f"{socket.gethostname()}-{os.getpid()}"
-        self.status = Status(directory / f"{name}.status", create=True)
-        self._place = directory / name
-        self._log = (directory / f"{name}.log").open("w", buffering=1)
-        with contextlib.suppress(FileNotFoundError):
-            kind = (directory / "next").read_text()
-            (directory / "next").rename(directory / f"{name}.next")  # one process can
-            number = KINDS.index(kind) + 1
-            self.status.set(ordered_phase=PHASES.index("init") + 1, ordered_kind=number)
+        """Make the log, whose lock is held for as long as the process lives."""
+        self._place = directory / f"{socket.gethostname()}-{os.getpid()}"
+        self._order = self._place.with_suffix(".order")
+        fresh = self._place.with_suffix(".new")
+        self._log = fresh.open("w", buffering=1)
+        fcntl.flock(self._log, fcntl.LOCK_EX)
+        fresh.rename(self._place.with_suffix(".log"))
+
+    def note(self, what: str, **numbers: int) -> None:
+        """Write a line with the time, which all processes of a machine share."""
+        words = " ".join(f"{name}={number}" for name, number in numbers.items())
+        self._log.write(f"{what} at={time.monotonic():.6f} {words}\n")
 
     def enter(self, phase: str) -> None:
-        """Say which phase begins; carry out an order that was given for it."""
-        number = PHASES.index(phase) + 1
-        self.status.set(phase=number)
-        kind = self.status.get("ordered_kind")
-        if not kind or self.status.get("ordered_phase") != number:
+        """Begin a phase; carry out an order that was given for it."""
+        if phase == "init":
+            self.note("init")
+        if not self._order.exists():
             return
-        if KINDS[kind - 1] == "kill":  # in the middle of the operation that follows, or just before it
+        wanted, kind = self._order.read_text().split()
+        if wanted != phase:
+            return
+        if kind == "kill":  # in the middle of the operation that follows, or just before it
             longest = 0.03 if phase == "init" else 0.002
             threading.Timer(random.uniform(0.0, longest), self._end).start()
             return
-        self.status.set(struck_at=time.monotonic())
-        if KINDS[kind - 1] == "exception":
+        self.note("struck")
+        if kind == "exception":
             raise OrderedError("this rank was ordered to fail")
         os._exit(1)
 
     def _end(self) -> None:
-        self.status.set(struck_at=time.monotonic())
+        self.note("struck")
         os.kill(os.getpid(), signal.SIGKILL)
 
     def is_past(self, seconds: float) -> None:
@@ -77,28 +78,12 @@ class Rank:
         time.sleep(random.uniform(0.0, seconds))
         self._place.with_suffix(".returned").touch()
 
-    def begins(self, **numbers: int) -> None:
-        """Note that the first step of a generation begins."""
-        self._note("begins", time.monotonic(), numbers)
-
-    def told(self, **numbers: int) -> None:
-        """Note the end of a step."""
-        now = time.monotonic()
-        self.status.set(step_at=now, **numbers)
-        self._note("step", now, numbers)
-
-    def _note(self, what: str, now: float, numbers: dict[str, int]) -> None:
-        words = " ".join(f"{name}={number}" for name, number in numbers.items())
-        self._log.write(f"{what} at={now:.6f} {words}\n")
-
     def wrong(self, what: str) -> None:
-        """Note a wrong result, and fail."""
         self._log.write(f"wrong {what}\n")
         raise AssertionError(what)
 
 
 def main() -> None:
-    """Train until the steps are over."""
     rank = Rank(Path(sys.argv[1]))
     rank.enter("init")
     hvd.init()
@@ -147,8 +132,6 @@ def main() -> None:
 
     @hvd.elastic.run
     def train(state: Any) -> None:
-        rank.status.set(rank=hvd.rank(), size=hvd.size())
-        rank.begins(size=hvd.size(), generation=generation())
         try:
             while state.step < int(sys.argv[2]):
                 one_step(state)
@@ -159,7 +142,7 @@ def main() -> None:
     def one_step(state: Any) -> None:
         operations(state.step)
         state.step += 1
-        rank.told(step=state.step, rank=hvd.rank(), size=hvd.size(), generation=generation())
+        rank.note("step", rank=hvd.rank(), size=hvd.size(), generation=generation())
         rank.enter("commit")
         state.commit()
         rank.enter("idle")

@@ -6,7 +6,6 @@ Every job must end in bounded time, with the documented exit code (docs/referenc
 hit, and leave nothing. What lacks one of these is an exception. A lab (``--where lab``) needs root.
 """
 
-import argparse
 import contextlib
 import itertools
 import os
@@ -22,7 +21,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from campaign import Job, Result, a_lab, carried_out, parent, read, report, send, until, variable
+from campaign import (
+    DAEMON,
+    Job,
+    Result,
+    a_lab,
+    arguments,
+    carried_out,
+    parent,
+    read,
+    report,
+    send,
+    until,
+    variable,
+)
 
 from ringleader.lab import hosts as lab_hosts
 from ringleader.lab import kernel_state
@@ -102,8 +114,6 @@ RANK = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of trial."""
-
     where: str
     fault: str
     target: str
@@ -177,7 +187,6 @@ class Trial(Job):
         return until(lambda: any(line.endswith(word) for line in self.lines), seconds, 0.01, self.runs)
 
     def processes(self) -> dict[int, str]:
-        """Return everything of this job that lives."""
         found = super().processes()
         self.jobs |= {job for pid in found if (job := variable(pid, "RINGLEADER_JOB_DIR"))}
         return found
@@ -190,7 +199,7 @@ class Trial(Job):
         of = {
             "supervisor": lambda pid, words: "mpirun_supervisor" in words,
             "mpirun": lambda pid, words: "mpirun_supervisor" in there.get(parent(pid), ""),
-            "prted": lambda pid, words: words.split()[0].endswith(("prted", "orted", "hydra_pmi_proxy")),
+            "prted": lambda pid, words: words.split()[0].endswith(DAEMON),
             "sshd": lambda pid, words: words.startswith("sshd") and parent(pid) in self._before,
         }
         if target in of:
@@ -237,7 +246,6 @@ class Trial(Job):
         return [one for one in left if row.target != "link" or SSH_SESSION not in one]
 
     def close(self) -> None:
-        """End what is still there, repair what was broken."""
         super().close()
         for path in self._of_the_job():
             shutil.rmtree(path, ignore_errors=True)
@@ -254,7 +262,6 @@ def _leads_session(pid: int) -> bool:
 
 
 def one(row: Row, draw: random.Random, lab: Lab | None, mpi: str, time_factor: float = 1.0) -> Result:
-    """Carry out one trial and judge it."""
     script = draw.choice(list(SCRIPTS))
     seconds = FINISHES if row.fault == STOP else SHORT if row.phase == "end" else LONG
     trial = Trial(mpi=mpi, script=script, seconds=seconds, lab=lab)
@@ -354,7 +361,6 @@ def _judged(
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Yield one line for each fault, target and phase."""
     yield "| where | target | fault | phase | trials | codes | longest, s | exceptions |"
     yield "| --- " * 8 + "|"
     keys = ("where", "target", "fault", "phase")
@@ -367,17 +373,11 @@ def table(results: list[Result]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Carry out the trials that the command line asks for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = arguments(__doc__)
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--where", nargs="+", choices=("host", "lab"), default=["host", "lab"])
     parser.add_argument("--mpi", default="embedded")
     parser.add_argument("--time-factor", type=float, default=1.0, help="so much longer may an end take")
-    parser.add_argument("--only", default="", help="of the trials those with this in 'FAULT TARGET PHASE'")
-    parser.add_argument("--json-file")
     words = parser.parse_args()
     chosen = drawn(tuple(words.where), words.trials, words.seed)
     chosen = [row for row in chosen if words.only in f"{row.fault} {row.target} {row.phase}"]

@@ -6,7 +6,7 @@
 
 Each sequence runs on living ranks (2 or 3, on one host or on several) and, with the same code, on replicas in
 plain PyTorch: see `tests/sequences`. A failing one is made smaller and printed. The exit code is 1 where one
-failed for a reason that is not in `tests.sequences.judge.KNOWN_FAULTS`.
+failed.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from tests.sequences.judge import Trials
 
 
 def main() -> int:
-    """Carry out what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs=2, default=(0, 2000), metavar=("FIRST", "END"))
     parser.add_argument("--seed", type=int)
@@ -51,8 +50,6 @@ def main() -> int:
             pools.close()
     count = words.seeds[1] - words.seeds[0]
     print(f"{count} sequences in {time.monotonic() - began:.0f} s: {len(outcome.failures)} failed")
-    for name, times in sorted(outcome.known.items()):
-        print(f"  known, {times} times: {name}")
     return int(bool(outcome.failures))
 
 

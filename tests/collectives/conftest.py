@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.collectives.layouts import Layout
 from tests.commands import finished
 from tests.fork_server import RANKS, session_directory
 from tests.proxy_rank_pool import ProxyRankPool
@@ -73,6 +74,13 @@ class Jobs:
         done = self._pools.of(ranks).run(PROGRAMS / program, *arguments, timeout=limit, **environ)
         return Finished(code=done.code, out="".join(done.outs), err="".join(done.errs))
 
+    def pass_on(self, layout: Layout, words: str, **environ: str) -> None:
+        """Carry out a program, with its arguments in one string, where ``layout`` says; all ranks pass."""
+        environ = layout.environ | environ
+        transport = environ.get("RINGLEADER_TRANSPORT", layout.transport)
+        program, *arguments = words.format(transport=transport).split()
+        self(program, *arguments, ranks=layout.size, **environ).passed(layout.size)
+
     def fresh(
         self,
         program: str,
@@ -127,7 +135,6 @@ class Jobs:
         return Finished(code=result.returncode, out=result.stdout, err=result.stderr)
 
     def environment(self, **more: str) -> dict[str, str]:
-        """Return what ranks of one start have in their environment."""
         return self._pools.environ | session_directory() | more
 
     def windows(self) -> set[str]:
@@ -135,37 +142,32 @@ class Jobs:
         return {path.name for path in self._pools.shared_memory.iterdir() if "osc" in path.name}
 
     def close(self) -> None:
-        """Let living ranks end."""
         self._pools.close()
 
 
 @pytest.fixture(scope="session")
-def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """The ranks that live through all tests."""
-    jobs = Jobs(tmp_path_factory.mktemp("ranks"))
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[type[RankPool], Jobs]]:
+    """The ranks that live through all tests; MPI proxies do MPI for those of an elastic job."""
+    kinds = (RankPool, ProxyRankPool)
+    jobs = {kind: Jobs(tmp_path_factory.mktemp("ranks"), kind) for kind in kinds}
     yield jobs
-    jobs.close()
+    for one in jobs.values():
+        one.close()
 
 
-@pytest.fixture
-def jobs(living: Jobs) -> Iterator[Jobs]:
+def leaving_nothing(jobs: Jobs) -> Iterator[Jobs]:
     """Carry out programs, and see afterwards that they left nothing of ours in shared memory."""
-    before = living.windows()
-    yield living
-    assert living.windows() - before == set()
-
-
-@pytest.fixture(scope="session")
-def living_over_proxies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """Ranks of an elastic job that live through all tests: MPI proxies do MPI for them."""
-    jobs = Jobs(tmp_path_factory.mktemp("proxies"), ProxyRankPool)
+    before = jobs.windows()
     yield jobs
-    jobs.close()
+    assert jobs.windows() - before == set()
 
 
 @pytest.fixture
-def proxy_jobs(living_over_proxies: Jobs) -> Iterator[Jobs]:
-    """Carry out programs over MPI proxies, and see afterwards that they left no shared memory by name."""
-    before = living_over_proxies.windows()
-    yield living_over_proxies
-    assert living_over_proxies.windows() - before == set()
+def jobs(living: dict[type[RankPool], Jobs]) -> Iterator[Jobs]:
+    yield from leaving_nothing(living[RankPool])
+
+
+@pytest.fixture
+def proxy_jobs(living: dict[type[RankPool], Jobs]) -> Iterator[Jobs]:
+    """Carry out programs in ranks of an elastic job, over MPI proxies."""
+    yield from leaving_nothing(living[ProxyRankPool])

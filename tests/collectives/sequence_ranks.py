@@ -18,7 +18,6 @@ class SequenceRanks:
         self._ranks: dict[int, ServedRanks] = {}
 
     def answers(self, sequence: dict[str, Any]) -> list[Any]:
-        """Return what each rank recorded, or why it failed."""
         size = sequence["size"]
         if size not in self._ranks:
             place = self._place / f"sequences{size}"
@@ -27,11 +26,9 @@ class SequenceRanks:
         return self._ranks[size].answers(sequence)
 
     def close(self) -> None:
-        """Let the ranks end by themselves."""
         for ranks in self._ranks.values():
             ranks.close()
 
     def kill(self) -> None:
-        """End ranks that are left."""
         for ranks in self._ranks.values():
             ranks.kill()

@@ -35,11 +35,9 @@ class Line:
         self._text = line.makefile("r")
 
     def fileno(self) -> int:
-        """For `select`."""
         return self.socket.fileno()
 
     def answer(self) -> Any:
-        """Return the next answer."""
         text = self._text.readline()
         return json.loads(text) if text else {"failed": "it ended"}
 
@@ -88,7 +86,6 @@ class ServedRanks:
         return answers
 
     def answers(self, program: Any) -> list[Any]:
-        """Return every rank's answer; after one that is a failure the ranks begin anew."""
         if self._mpirun is None:
             self._start()
         answers = self._ask(program, ANSWER_SECONDS)
@@ -100,7 +97,6 @@ class ServedRanks:
         return answers
 
     def _ask(self, program: Any, seconds: float) -> list[Any]:
-        """Return every rank's answer."""
         answers: dict[int, Any] = {}
         end = time.monotonic() + seconds * slowness(self._size)
         for line in self._lines:
@@ -116,7 +112,6 @@ class ServedRanks:
         return [answers.get(rank, SILENT) for rank in range(self._size)]
 
     def close(self) -> str:
-        """Let the ranks end by themselves; return what they printed."""
         for line in self._lines:
             line.socket.shutdown(socket.SHUT_WR)
         if self._mpirun is not None:

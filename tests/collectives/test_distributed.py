@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.collectives.layouts import CONTRACT, programs
 
 from ringleader.torch.c10d.connect import addresses, chosen_interfaces
 from ringleader.torch.cuda.gpu_transport import GpuFacts, obstacle_to_nccl
@@ -16,48 +17,19 @@ GLOO = {"RINGLEADER_TRANSPORT": "distributed"}
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "cuda_step.py"
 
 
-@pytest.mark.parametrize(
-    ("size", "per_host"),
-    [
-        pytest.param(2, 0, marks=pytest.mark.long),
-        (3, 0),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in ((4, 2), (3, 2))),
-    ],
+@programs(
+    # Several hosts find the address on which they reach each other.
+    (f"{CONTRACT} torch", "3", "2x2", GLOO),
+    ("contract_operations.py {transport}", "", "2 3 2+1", GLOO),
+    ("distributed.py operations", "2 3", "", GLOO),
+    ("distributed.py ipv6", "3x1", "", GLOO),
+    ("distributed.py host", "2 3", ""),
+    ("sets.py", "", "3", GLOO | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}),
+    ("training.py", "", "2", GLOO),
+    ("lives.py 12", "2", "", GLOO),
 )
-def test_contract(jobs: Any, size: int, per_host: int) -> None:
-    """The contract of all transports; several hosts find the address on which they reach each other."""
-    jobs("contract.py", "distributed", ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host), **GLOO).passed(
-        size
-    )
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_exchanges_and_a_group_of_the_script(jobs: Any, size: int) -> None:
-    jobs("distributed.py", "operations", ranks=size, **GLOO).passed(size)
-
-
-def test_ranks_whose_hosts_have_no_address_of_ipv4(jobs: Any) -> None:
-    jobs("distributed.py", "ipv6", ranks=3, RINGLEADER_RANKS_PER_HOST="1", **GLOO).passed(3)
-
-
-@pytest.mark.long
-def test_process_sets_have_groups_of_their_own(jobs: Any) -> None:
-    jobs("contract_operations.py", "distributed", "3", ranks=3, **GLOO).passed(3)
-    jobs("sets.py", ranks=3, HOROVOD_DYNAMIC_PROCESS_SETS="1", **GLOO).passed(3)
-
-
-@pytest.mark.long
-def test_training(jobs: Any) -> None:
-    jobs("training.py", ranks=2, **GLOO).passed(2)
-
-
-def test_again_and_again(jobs: Any) -> None:
-    jobs("life.py", ranks=2, **GLOO).passed(2)
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_tensors_of_a_device_through_the_host(jobs: Any, size: int) -> None:
-    jobs("distributed.py", "host", ranks=size).passed(size)
+def test_programs(jobs: Any, program: str, layout: Any, environ: dict[str, str]) -> None:
+    jobs.pass_on(layout, program, **environ)
 
 
 @pytest.mark.long
@@ -107,27 +79,18 @@ def test_addresses_that_other_hosts_reach_the_named_ones_first() -> None:
 
 @pytest.mark.long
 def test_the_benchmark_itself(jobs: Any) -> None:
-    """On the CPU too it sees that the parameters are those of plain torch."""
+    """On the CPU, and on a GPU if there is one, the parameters are those of plain torch."""
     few = ["--device", "cpu", "--models", "mlp", "--rounds", "1", "--steps", "1"]
     result = jobs.run([sys.executable, str(BENCHMARK), *few])
     assert result.code == 0 and "a step over one of plain PyTorch" in result.out, result.err + result.out
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU for PyTorch here")
-def test_one_gpu_against_plain_torch(jobs: Any) -> None:
-    """The benchmark checks that the parameters are those of plain torch, and that nothing was copied."""
-    result = jobs.run([sys.executable, str(BENCHMARK), "--steps", "20"])
-    assert result.code == 0, result.err + result.out
-
-
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two GPUs for PyTorch here")
-def test_two_gpus(jobs: Any) -> None:
-    jobs("contract_cuda.py", ranks=2).passed(2)
+    if torch.cuda.is_available():
+        result = jobs.run([sys.executable, str(BENCHMARK), "--steps", "20"])
+        assert result.code == 0, result.err + result.out
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU for PyTorch here")
 def test_two_ranks_on_one_gpu(jobs: Any) -> None:
     """NCCL refuses that, so the tensors go through the host, and one line says so."""
-    job = jobs("contract_cuda.py", "shared", ranks=2)
+    job = jobs("contract_cuda.py", ranks=2)
     assert job.code == 0 and job.out.count("rank done") == 2, job.out + job.err
     assert job.err.count("use the same GPU") == 1

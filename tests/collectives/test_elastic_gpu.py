@@ -31,13 +31,9 @@ def test_groups_of_a_broken_generation_are_aborted_before_new_ones(
     ranks = {}
     for number in range(3):
         with (tmp_path / f"rank{number}").open("wb") as out:
-            ranks[number] = subprocess.Popen(
-                [sys.executable, str(PROGRAM), "2", where],
-                env=world.environment(number, number),
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
+            command = [sys.executable, str(PROGRAM), "2", where]
+            environ = world.environment(number, number)
+            ranks[number] = subprocess.Popen(command, env=environ, stdout=out, stderr=subprocess.STDOUT)
     try:
         with world.lock:
             world.members = [(number, number) for number in range(3)]
@@ -49,8 +45,7 @@ def test_groups_of_a_broken_generation_are_aborted_before_new_ones(
             assert ranks[number].wait(SECONDS) == 0, words(tmp_path)
     finally:
         for one in ranks.values():
-            if one.poll() is None:
-                one.kill()
+            one.kill()
             one.wait(10)
     for number in range(2):
         (result,) = said(tmp_path / f"rank{number}")
@@ -71,9 +66,8 @@ def check(steps: list[str], *, waits: bool) -> None:
     groups = ["ringleader/generation.1/set.0", "ringleader/generation.1/set.1"]
     # Each group has its own abort, in its own thread, and then nothing is asked of it any more.
     aborts = [f"nccl aborts {group} in ringleader-abort" for group in groups]
-    assert [step for step in first if step.startswith("nccl opens")] == [
-        f"nccl opens {one}" for one in groups
-    ]
+    opened = [step for step in first if step.startswith("nccl opens")]
+    assert opened == [f"nccl opens {one}" for one in groups]
     assert sorted(step for step in first if step.startswith("nccl aborts")) == aborts, first
     last = max(first.index(abort) for abort in aborts)
     assert not [step for step in first[last + 1 :] if step.startswith("nccl")], first

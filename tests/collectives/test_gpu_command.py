@@ -1,16 +1,17 @@
 """`make gpu` as a command: without a GPU it runs nothing, and its rehearsal runs parts on real ranks."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.commands import finished
 from tests.fork_server import clean_environment
+from tests.time_limits import until
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 COMMAND = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "gpu.py")]
@@ -30,21 +31,14 @@ def test_without_a_gpu_nothing_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_rehearsal_runs_parts_and_is_marked(tmp_path: Path) -> None:
-    parts = ("first", "nccl-2", "doctor")
-    done = run("--device", "cpu", "--output", str(tmp_path), "--only", ",".join(parts))
+def test_a_rehearsal_is_marked(tmp_path: Path) -> None:
+    done = run("--device", "cpu", "--output", str(tmp_path), "--deadline", "280")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("REHEARSAL on the CPU") and "REHEARSAL, not a GPU: 3 passed" in done.stdout
+    assert done.stdout.startswith("REHEARSAL on the CPU") and "REHEARSAL, not a GPU: " in done.stdout
     (path,) = tmp_path.iterdir()
     stored = json.loads(path.read_text())
     assert (path.name, stored["kind"]) == ("rehearsal.json", "rehearsal")
-    assert {name: one["result"] for name, one in stored["parts"].items()} == dict.fromkeys(parts, "passed")
-
-
-@pytest.mark.long
-def test_the_whole_rehearsal(tmp_path: Path) -> None:
-    done = run("--device", "cpu", "--output", str(tmp_path), "--deadline", "280")
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert stored["parts"]["first"]["result"] == stored["parts"]["nccl-2"]["result"] == "passed"
 
 
 def test_a_part_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None:
@@ -61,13 +55,8 @@ def test_a_part_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> None
     done = finished([sys.executable, "-c", script, str(Path(COMMAND[1]).parent), str(tmp_path)], timeout=60)
     assert done.stdout == "None\n", done.stdout + done.stderr
     pid = int((tmp_path / "output").read_text())
-    end = time.monotonic() + 10
     try:
-        while Path(f"/proc/{pid}/stat").exists() and time.monotonic() < end:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return
-            time.sleep(0.05)
-        assert not Path(f"/proc/{pid}").exists()
+        until(lambda: not Path(f"/proc/{pid}").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text(), 10)
     finally:
-        if Path(f"/proc/{pid}").exists():
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.collectives.layouts import CONTRACT
 from tests.fork_server import clean_environment
 from tests.interpreter import skip_where_mpirun_splits
 from tests.labs import a_lab
@@ -21,7 +22,6 @@ RINGLEADER = [sys.executable, "-m", "ringleader"]
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Four hosts with two slots each."""
     with a_lab("e", hosts=4, port=35) as made:
         yield made
 
@@ -33,83 +33,45 @@ def _run(jobs: Any, lab: Lab, slots: tuple[int, ...], *words: str, **environ: st
     return jobs.run(command, timeout=300, environ=clean_environment() | environ)
 
 
-SHAPES = [
-    pytest.param((1, 1), "mpi", 2, id="2x1", marks=pytest.mark.long),
-    pytest.param((2, 2), "hosts", 4, id="2x2"),
-    pytest.param((2, 2, 2, 2), "hosts", 8, id="4x2", marks=pytest.mark.long),
-    pytest.param((2, 1), "hosts", 3, id="unequal 2+1", marks=pytest.mark.long),
-]
-"""What differs from ranks that are only told to be on several hosts shows in one shape."""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
-def test_contract(jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
-    _run(jobs, lab, slots, str(PROGRAMS / "contract.py"), transport).passed(size)
-
-
-FEWER = [shape for shape in SHAPES if shape.id != "4x2"]
-"""Eight ranks on a few cores wait for each other longer than all other shapes together."""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
-def test_exchanges(jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
-    _run(jobs, lab, slots, str(PROGRAMS / "contract_operations.py"), transport, str(size)).passed(size)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("slots", "transport", "size"), SHAPES)
-def test_training(jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int) -> None:
-    _run(jobs, lab, slots, str(PROGRAMS / "training.py")).passed(size)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("slots", "transport", "size"), FEWER)
-def test_another_element_type_on_the_wire(
-    jobs: Any, lab: Lab, slots: tuple[int, ...], transport: str, size: int
-) -> None:
-    _run(jobs, lab, slots, str(PROGRAMS / "converted.py")).passed(size)
+PATIENCE = {"RINGLEADER_MISMATCH_PATIENCE": "0.2"}
+SLOTS = {"2x1": (1, 1), "2x2": (2, 2), "4x2": (2, 2, 2, 2), "2+1": (2, 1)}
+PROGRAMS_OF = {
+    f"{CONTRACT} torch": "2x1 2x2 4x2 2+1",
+    # Eight ranks on a few cores wait for each other longer than all other shapes together.
+    "contract_operations.py {transport}": "2x1 2x2 2+1",
+    "training.py": "2x1 2x2 4x2 2+1",
+    "converted.py": "2x1 2x2 2+1",
+    # Memory that the ranks of a host share, reductions that come again, and the sharded optimizer.
+    **dict.fromkeys(("registered.py", "registering.py", "kept_reductions.py"), "2x2"),
+    "sharding.py": "2x2 2+1",
+    "sharding_state.py": "2+1",
+    "sharding_scripts.py": "2x2",
+}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("program", "slots"),
-    [
-        ("registered", (2, 2)),
-        ("registering", (2, 2)),
-        ("kept_reductions", (2, 2)),
-        ("sharding", (2, 2)),
-        ("sharding", (2, 1)),
-        ("sharding_state", (2, 1)),
-        ("sharding_scripts", (2, 2)),
-    ],
+    ("words", "shape"), [(words, shape) for words, shapes in PROGRAMS_OF.items() for shape in shapes.split()]
 )
-def test_shared_memory_and_sharding(jobs: Any, lab: Lab, program: str, slots: tuple[int, ...]) -> None:
-    """Memory that the ranks of a host share, reductions that come again, and the sharded optimizer."""
-    job = _run(jobs, lab, slots, str(PROGRAMS / f"{program}.py"), RINGLEADER_MISMATCH_PATIENCE="0.2")
-    job.passed(sum(slots))
+def test_programs(jobs: Any, lab: Lab, words: str, shape: str) -> None:
+    program, *arguments = words.format(transport="mpi" if shape == "2x1" else "hosts").split()
+    job = _run(jobs, lab, SLOTS[shape], str(PROGRAMS / program), *arguments, **PATIENCE)
+    job.passed(sum(SLOTS[shape]))
 
 
 @pytest.mark.long
 def test_torch_distributed_meets_without_shared_files_or_settings(jobs: Any, lab: Lab) -> None:
     """Hosts of a lab reach each other on its network alone. torch may warn of names it cannot look up."""
-    job = _run(
-        jobs, lab, (2, 1), str(PROGRAMS / "contract.py"), "distributed", RINGLEADER_TRANSPORT="distributed"
-    )
+    job = _run(jobs, lab, (2, 1), str(PROGRAMS / CONTRACT), "torch", RINGLEADER_TRANSPORT="distributed")
     assert job.code == 0 and job.out.count("rank done") == 3, job.out + job.err
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("slots", "hosts"),
-    [((2, 2), 2), ((2, 2, 2, 2), 4)],
-    ids=["2x2", "4x2"],
-)
-def test_bytes_on_the_wire(jobs: Any, lab: Lab, slots: tuple[int, ...], hosts: int) -> None:
+@pytest.mark.parametrize("hosts", [2, 4])
+def test_bytes_on_the_wire(jobs: Any, lab: Lab, hosts: int) -> None:
     """A host sends 2(H-1)/H of an array, and not more than the headers of its packets on top."""
-    job = _run(jobs, lab, slots, str(PROGRAMS / "wire_bytes.py"))
-    job.passed(sum(slots))
+    job = _run(jobs, lab, (2,) * hosts, str(PROGRAMS / "wire_bytes.py"))
+    job.passed(2 * hosts)
     found = re.findall(r"(allreduce|step) on host (\d+): ([0-9.]+) times the least", job.out)
     assert sorted((what, int(host)) for what, host, _ in found) == [
         (what, host) for what in ("allreduce", "step") for host in range(hosts)
@@ -133,7 +95,7 @@ def test_plain_mpirun_over_ssh(jobs: Any, lab: Lab) -> None:
     mpirun = str(Path(sys.executable).with_name("mpirun"))
     command = [mpirun, "--hostfile", lab.hostfile, "-n", "4", sys.executable]
     job = jobs.run(
-        [*command, str(PROGRAMS / "contract.py"), "hosts"],
+        [*command, str(PROGRAMS / "contract_operations.py"), "hosts"],
         timeout=300,
         environ=clean_environment()
         | {

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.collectives.layouts import programs
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
@@ -10,10 +11,14 @@ APART = {"RINGLEADER_RANKS_PER_HOST": "1", "RINGLEADER_CONSISTENCY_CHECK": "off"
 """Buckets travel during backward, as on GPUs, and no comparison of parameters comes between."""
 
 
-@pytest.mark.parametrize("size", [pytest.param(2, marks=pytest.mark.long), 3])
-@pytest.mark.parametrize("what", ["straight", "others", "agree", "joined", "many", "mixed", "captured"])
-def test_launches(jobs: Any, what: str, size: int) -> None:
-    jobs("launched.py", what, ranks=size, **APART).passed(size)
+@programs(
+    *((f"launched.py {what}", "3", "2", APART) for what in ("straight", "others", "agree", "joined", "many")),
+    *((f"launched.py {what}", "3", "", APART) for what in ("mixed", "captured")),
+    ("launched.py compiled", "", "2", APART),
+    ("launched.py sets", "3", "", APART | {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}),
+)
+def test_launches(jobs: Any, program: str, layout: Any, environ: dict[str, str]) -> None:
+    jobs.pass_on(layout, program, **environ)
 
 
 def test_operations_in_the_middle_of_backward_that_cost_overlap_are_reported_once(jobs: Any) -> None:
@@ -24,15 +29,6 @@ def test_operations_in_the_middle_of_backward_that_cost_overlap_are_reported_onc
         "ringleader: operations on GPUs during backward, such as allreduce 'allreduce.beside "
     )
     assert "SyncBatchNorm" in said
-
-
-def test_sets_that_share_ranks_launch_in_one_order(jobs: Any) -> None:
-    jobs("launched.py", "sets", ranks=3, HOROVOD_DYNAMIC_PROCESS_SETS="1", **APART).passed(3)
-
-
-@pytest.mark.long
-def test_a_compiled_model(jobs: Any) -> None:
-    jobs("launched.py", "compiled", ranks=2, **APART).passed(2)
 
 
 @pytest.mark.long

@@ -9,35 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.collectives.layouts import programs
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
 
 
-@pytest.mark.parametrize(
-    ("size", "environ", "where"),
-    [
-        (2, {}, "shared"),
-        (3, {}, "shared"),
-        pytest.param(4, {"RINGLEADER_RANKS_PER_HOST": "2"}, "shared", marks=pytest.mark.long),
-        (2, {"RINGLEADER_TRANSPORT": "mpi"}, "own"),
-    ],
-    ids=["one host", "three ranks", "2x2", "plain MPI"],
+@programs(
+    ("gradients_home.py shared", "2 3", "2x2"),
+    ("gradients_home.py own", "2", "", {"RINGLEADER_TRANSPORT": "mpi"}),
+    ("releasing.py", "3 2x2", ""),
+    ("dropping.py", "", "2 3"),
 )
-def test_gradients_stay_in_the_window(jobs: Any, size: int, environ: dict[str, str], where: str) -> None:
-    """Before and after backward, also where the script had set them to None."""
-    jobs("gradients_home.py", where, ranks=size, **environ).passed(size)
-
-
-@pytest.mark.parametrize(("size", "per_host"), [(3, ""), (4, "2")], ids=["one host", "2x2"])
-def test_memory_that_all_ranks_released_is_given_back(jobs: Any, size: int, per_host: str) -> None:
-    jobs("releasing.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("size", [2, 3])
-def test_a_dropped_optimizer_gives_everything_back(jobs: Any, size: int) -> None:
-    """Also where ranks drop theirs at different times, or join without it; gradients that are held stay."""
-    jobs("dropping.py", ranks=size).passed(size)
+def test_programs(jobs: Any, program: str, layout: Any, environ: dict[str, str]) -> None:
+    jobs.pass_on(layout, program, **environ)
 
 
 @pytest.mark.long

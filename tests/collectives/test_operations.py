@@ -1,86 +1,52 @@
-"""Every operation in process sets and groups, sparse, with Adasum, with gradients; what ranks see to fail."""
+"""Operations without PyTorch and beside it, in pieces, and the engine of a rank that is alone."""
 
 from typing import Any
 
 import pytest
 import torch
-from tests.fork_server import RANKS
+from tests.collectives.layouts import CONTRACT, LAYOUTS, programs
 
 from ringleader.engine.operations import ReduceOp, Signature, Work, row_counts
 from ringleader.engine.transports.adasum import power_of_two, weights
 from ringleader.engine.transports.loopback import LoopbackTransport, UncoupledTransport
 from ringleader.torch.torch_kernels import TorchKernels
 
-real_ranks = pytest.mark.mpi
 pytestmark = [pytest.mark.torch]
-PROGRAM = "contract_operations.py"
 
 
-@real_ranks
+@pytest.mark.mpi
 @pytest.mark.parametrize(
-    "size", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
-)
-def test_shared_memory(jobs: Any, size: int) -> None:
-    jobs(PROGRAM, "window", str(size), ranks=size).passed(size)
-
-
-@real_ranks
-@pytest.mark.parametrize(
-    "size", [pytest.param(2, marks=pytest.mark.long), 3, pytest.param(4, marks=pytest.mark.long)]
-)
-def test_plain_mpi(jobs: Any, size: int) -> None:
-    jobs(PROGRAM, "mpi", str(size), ranks=size, RINGLEADER_TRANSPORT="mpi").passed(size)
-
-
-@real_ranks
-@pytest.mark.parametrize(
-    ("size", "per_host", "transport"),
+    ("layout", "words"),
     [
-        pytest.param(4, 2, "hosts", marks=pytest.mark.long),
-        pytest.param(2, 1, "mpi", marks=pytest.mark.long),
-        (3, 2, "hosts"),
+        ("2x1", [CONTRACT, "numpy"]),
+        *(
+            pytest.param(layout, words, marks=pytest.mark.long)
+            for layout, words in (
+                ("1", [CONTRACT, "numpy"]),
+                ("3", [CONTRACT, "numpy"]),
+                ("1", ["two_frameworks.py", "numpy"]),
+                ("2", ["two_frameworks.py", "torch"]),
+            )
+        ),
+        ("2", ["two_frameworks.py", "numpy"]),
     ],
-    ids=["2x2", "2x1", "unequal 2+1"],
+    ids=lambda word: word if isinstance(word, str) else word[-1],
 )
-def test_several_hosts(jobs: Any, size: int, per_host: int, transport: str) -> None:
-    jobs(PROGRAM, transport, str(size), ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
+def test_numpys_arrays(jobs: Any, layout: str, words: list[str]) -> None:
+    where = LAYOUTS[layout]
+    jobs.fresh(*words, ranks=where.size, forked=False, **where.environ).passed(where.size)
 
 
-@real_ranks
-def test_one_rank(jobs: Any) -> None:
-    jobs(PROGRAM, "loopback", ranks=1).passed(1)
-    jobs.run(RANKS.command(str(jobs.programs / PROGRAM), "loopback")).passed(1)
-
-
-@real_ranks
-@pytest.mark.parametrize(
-    ("size", "per_host"), [(1, ""), pytest.param(3, "", marks=pytest.mark.long), (2, "1")]
-)
-def test_an_adapter_of_nothing_but_numpy(jobs: Any, size: int, per_host: str) -> None:
-    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
-    jobs.fresh("without_framework.py", ranks=size, forked=False, **environ).passed(size)
-
-
-@pytest.mark.long
-@real_ranks
-@pytest.mark.parametrize(
-    ("size", "first"),
-    [(2, "numpy"), (2, "torch"), (1, "numpy")],
-)
-def test_two_frameworks_in_one_process(jobs: Any, size: int, first: str) -> None:
-    jobs.fresh("two_frameworks.py", first, ranks=size, forked=False).passed(size)
-
-
-@real_ranks
-@pytest.mark.parametrize("waits", ["patient", "inside MPI"])
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_arrays_larger_than_one_call_carries(jobs: Any, size: int, waits: str) -> None:
-    jobs("pieces.py", waits, ranks=size).passed(size)
+@pytest.mark.mpi
+@programs(("pieces.py patient", "1 2 3", ""), ("pieces.py inside-MPI", "2 3", ""))
+def test_arrays_larger_than_one_call_carries(
+    jobs: Any, program: str, layout: Any, environ: dict[str, str]
+) -> None:
+    jobs.pass_on(layout, program, **environ)
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "counts"),
-    [(7, 3, [3, 2, 2]), (8, 3, [3, 3, 2]), (2, 4, [1, 1, 0, 0]), (0, 2, [0, 0]), (6, 2, [3, 3])],
+    ("rows", "size", "counts"), [(8, 3, [3, 3, 2]), (2, 4, [1, 1, 0, 0]), (0, 2, [0, 0]), (6, 2, [3, 3])]
 )
 def test_the_first_ranks_get_one_row_more(rows: int, size: int, counts: list[int]) -> None:
     assert row_counts(rows, size) == counts

@@ -4,72 +4,70 @@ import json
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.collectives.layouts import programs
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch]
+PATIENCE = {"RINGLEADER_MISMATCH_PATIENCE": "0.2"}
+RINGLEADER = str(Path(sys.executable).with_name("ringleader"))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_training_equals_one_rank(jobs: Any, size: int) -> None:
-    jobs("training.py", ranks=size).passed(size)
+@programs(
+    ("training.py", "2+1!", "1 2 3 2x2 2x1"),
+    # With process sets and operations that nobody waits for; nothing is left mapped or open.
+    ("lives.py 100", "1", "2 3"),
+    ("lives.py 30", "2", ""),
+    ("lives.py 12", "2x1", "2x2"),
+    ("joining.py", "1 2 3 2x1", "2x2"),
+    ("joining.py", "", "4", {"RINGLEADER_TRANSPORT": "mpi"}),
+    # Names, orders, members, kinds, shapes, types and roots: right, or an error on all ranks.
+    ("swapped.py 15", "2 2x2", "", PATIENCE),
+    ("swapped.py 15", "3", "", PATIENCE | {"RINGLEADER_TRANSPORT": "mpi"}),
+    ("swapped.py 60", "", "2 2x2", PATIENCE),
+    ("threads.py", "2", ""),
+)
+def test_programs(jobs: Any, program: str, layout: Any, environ: dict[str, str]) -> None:
+    jobs.pass_on(layout, program, **environ)
 
 
 @pytest.mark.parametrize(
-    ("size", "per_host"),
+    ("how", "per_host"),
     [
-        *(pytest.param(*one, marks=pytest.mark.long) for one in ((4, 2), (2, 1))),
-        pytest.param(3, 2, marks=pytest.mark.smoke),
-    ],
-    ids=["2x2", "2x1", "unequal 2+1"],
-)
-def test_training_on_several_hosts(jobs: Any, size: int, per_host: int) -> None:
-    jobs("training.py", ranks=size, RINGLEADER_RANKS_PER_HOST=str(per_host)).passed(size)
-
-
-@pytest.mark.parametrize(
-    ("how", "word", "per_host"),
-    [
-        ("returns", "has ended", ""),
-        pytest.param("shuts down", "was shut down (hvd.shutdown)", "1", marks=pytest.mark.long),
-        pytest.param("returns", "has ended", "1", marks=pytest.mark.long),
-        pytest.param("shuts down", "was shut down (hvd.shutdown)", "", marks=pytest.mark.long),
+        ("returns", ""),
+        *(
+            pytest.param(*one, marks=pytest.mark.long)
+            for one in (("shuts down", "1"), ("returns", "1"), ("shuts down", ""), ("raises", "1"))
+        ),
+        ("is killed", ""),
+        pytest.param("is late", "", marks=pytest.mark.long),
     ],
 )
-def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, word: str, per_host: str) -> None:
-    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
-    if how == "returns":
-        job = jobs.fresh("ending.py", how, ranks=2, forked=False, timeout=60, **environ)
-    else:
-        job = jobs("ending.py", how, ranks=2, timeout=60, **environ)
-    assert job.code == 0, job.err
-    assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("per_host", ["", "1"])
-def test_a_rank_raises_while_another_waits(jobs: Any, per_host: str) -> None:
-    environ = {"RINGLEADER_RANKS_PER_HOST": per_host}
-    job = jobs.fresh("ending.py", "raises", ranks=2, forked=False, timeout=60, **environ)
+def test_a_rank_leaves_while_another_waits(jobs: Any, how: str, per_host: str) -> None:
+    start = jobs if how == "shuts down" else partial(jobs.fresh, forked=how == "is killed")
+    job = start("ending.py", how, ranks=2, timeout=60, RINGLEADER_RANKS_PER_HOST=per_host)
     # mpirun may end the waiting rank before it can say anything: either is an end without a hang.
-    assert job.code != 0
-    assert "this rank's own mistake" in job.err
+    assert (job.code == 0) == (how not in ("raises", "is killed")), job.err
+    if how == "raises":
+        assert "this rank's own mistake" in job.err
+    elif how == "is late":
+        assert job.err == ""
+    elif how != "is killed":
+        word = {"returns": "has ended", "shuts down": "was shut down (hvd.shutdown)"}[how]
+        assert f"rank 1 {word} while rank 0 waits in allreduce 'allreduce.loss'" in job.out
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_ended(
-    jobs: Any, ranks: int
-) -> None:
+def test_a_rank_that_exits_with_a_code_is_not_held_by_ranks_that_its_end_has_ended(jobs: Any) -> None:
     """Ended by the launcher, the others do not come to what ranks free together."""
     program = (
         "import sys, ringleader.torch as hvd; hvd.init(); hvd.barrier(); sys.exit(5 * (hvd.rank() == 1))"
     )
-    run = [str(Path(sys.executable).with_name("ringleader")), "run", "--oversubscribe", "-n", str(ranks)]
-    job = jobs.run([*run, "--grace", "20", sys.executable, "-c", program])
+    run = [RINGLEADER, "run", "--oversubscribe", "-n", "3", "--grace", "20"]
+    job = jobs.run([*run, sys.executable, "-c", program])
     assert job.code == 5 and "waiting for rank" not in job.err, job.err
 
 
@@ -108,16 +106,6 @@ def test_a_rank_that_others_have_left_ends_with_its_own_exit_code(
     assert codes == [str(code), "1"]
 
 
-def test_a_rank_is_killed_while_another_waits(jobs: Any) -> None:
-    assert jobs.fresh("ending.py", "is killed", ranks=2, timeout=60).code != 0
-
-
-@pytest.mark.long
-def test_a_rank_that_is_late_to_its_end_is_waited_for(jobs: Any) -> None:
-    job = jobs.fresh("ending.py", "is late", ranks=2, forked=False, timeout=60)
-    assert (job.code, job.err) == (0, "")
-
-
 def test_ranks_that_call_different_operations(jobs: Any) -> None:
     job = jobs("ending.py", "calls something else", ranks=3, RINGLEADER_MISMATCH_PATIENCE="0.5")
     assert job.code == 0, job.err
@@ -127,94 +115,40 @@ def test_ranks_that_call_different_operations(jobs: Any) -> None:
 
 
 @pytest.mark.long
-def test_the_launcher_tells_of_an_end(jobs: Any, tmp_path: Path) -> None:
-    """A rank that never joins, and of which only the launcher's file tells, does not hold up the others."""
+def test_a_rank_that_never_joins(jobs: Any, tmp_path: Path) -> None:
+    """Only the launcher's file tells of it, or nobody: then a deadline ends every wait."""
     status = tmp_path / "status"
     status.write_text('not json\n{"ended": [[1, 1]], "exit_code": 7}\n{"ended": ')
     job = jobs.fresh("silent.py", ranks=2, timeout=60, RINGLEADER_STATUS_FILE=str(status))
     assert "rank 1 has ended with exit code 7 while rank 0 waits in barrier" in job.out, job.err
-
-
-@pytest.mark.long
-def test_a_deadline_ends_every_wait(jobs: Any) -> None:
-    job = jobs.fresh(
-        "silent.py", ranks=2, timeout=60, RINGLEADER_DEADLINE="1.5", RINGLEADER_STALL_WARNING="0.5"
-    )
+    soon = {"RINGLEADER_DEADLINE": "1.5", "RINGLEADER_STALL_WARNING": "0.5"}
+    job = jobs.fresh("silent.py", ranks=2, timeout=60, **soon)
     assert "rank 0 waited" in job.out
     assert "in barrier 'barrier.noname' for rank 1" in job.out
     assert "ringleader: rank 0 has waited" in job.err
 
 
-@pytest.mark.parametrize(
-    ("size", "per_host"),
-    [
-        pytest.param(1, "", marks=pytest.mark.long),
-        pytest.param(2, "", marks=pytest.mark.long),
-        (2, "1"),
-        pytest.param(4, "2", marks=pytest.mark.long),
-    ],
-)
-def test_many_lives(jobs: Any, size: int, per_host: str) -> None:
-    jobs("life.py", ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
+STALL = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "1"}
 
 
 @pytest.mark.parametrize(
-    ("size", "per_host", "lives"),
+    ("how", "environ"),
     [
-        (1, "", 100),
-        (2, "", 30),
-        pytest.param(4, "2", 20, marks=pytest.mark.long),
-        pytest.param(2, "", 100, marks=pytest.mark.long),
-        pytest.param(3, "", 100, marks=pytest.mark.long),
+        ("told", STALL),
+        ("told", {"HOROVOD_STALL_CHECK_DISABLE": "1"}),
+        ("others continue", STALL | {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}),
+        ("never calls", STALL | {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "2"}),
     ],
 )
-def test_life_after_life(jobs: Any, size: int, per_host: str, lives: int) -> None:
-    """With process sets and operations that nobody waits for; nothing is left mapped or open."""
-    jobs("lives.py", str(lives), ranks=size, RINGLEADER_RANKS_PER_HOST=per_host).passed(size)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_joining(jobs: Any, size: int) -> None:
-    jobs("joining.py", ranks=size).passed(size)
-
-
-@pytest.mark.parametrize(
-    ("size", "per_host", "transport"),
-    [
-        (2, "1", ""),
-        pytest.param(4, "2", "", marks=pytest.mark.long),
-        pytest.param(4, "2", "mpi", marks=pytest.mark.long),
-    ],
-)
-def test_joining_between_hosts(jobs: Any, size: int, per_host: str, transport: str) -> None:
-    environ = {"RINGLEADER_RANKS_PER_HOST": per_host, "RINGLEADER_TRANSPORT": transport}
-    jobs("joining.py", ranks=size, **environ).passed(size)
-
-
-def test_a_stall_is_told_with_the_tensor_and_the_missing_ranks(jobs: Any) -> None:
-    job = jobs("stalling.py", "told", ranks=3, HOROVOD_STALL_CHECK_TIME_SECONDS="1")
-    assert job.out.count("rank done") == 3, job.err
-    assert re.search(
-        r"ringleader: 'allreduce\.missing' has waited \d s for rank 1 to ask for it too", job.err
-    )
-
-
-def test_a_stall_that_is_not_to_be_told(jobs: Any) -> None:
-    job = jobs("stalling.py", "told", ranks=3, HOROVOD_STALL_CHECK_DISABLE="1")
-    job.passed(3)
-
-
-@pytest.mark.parametrize("how", ["others continue", "never calls"])
-def test_a_stall_ends_the_engine(jobs: Any, how: str) -> None:
-    job = jobs(
-        "stalling.py",
-        how,
-        ranks=2,
-        HOROVOD_STALL_CHECK_TIME_SECONDS="1",
-        HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="2",
-    )
-    assert job.out.count("rank done") == 2, job.err
-    assert "allreduce.missing" in job.out
+def test_a_stall_is_told_with_the_tensor_and_the_missing_ranks(
+    jobs: Any, how: str, environ: dict[str, str]
+) -> None:
+    ranks = 3 if how == "told" else 2
+    job = jobs("stalling.py", how, ranks=ranks, **environ)
+    assert job.out.count("rank done") == ranks, job.err
+    told = r"ringleader: 'allreduce\.missing' has waited \d s for rank 1 to ask for it too"
+    assert how != "told" or bool(re.search(told, job.err)) == (environ == STALL), job.err
+    assert ("allreduce.missing" in job.out) == (how != "told"), job.out
 
 
 @pytest.mark.long
@@ -247,30 +181,10 @@ def test_a_rank_that_gives_up_alone(jobs: Any, size: int, per_host: str, tmp_pat
 @pytest.mark.parametrize("starter", ["ringleader", "mpi4py"])
 def test_a_rank_that_leaves_without_a_word(jobs: Any, starter: str) -> None:
     """The launcher knows, so the others end too, each with its own exit code."""
-    ringleader = str(Path(sys.executable).with_name("ringleader"))
-    command = [ringleader, "run", "-n", "2", "--oversubscribe", sys.executable]
+    command = [RINGLEADER, "run", "-n", "2", "--oversubscribe", sys.executable]
     job = jobs.run([*command, str(jobs.programs / "leaving.py"), starter], timeout=90)
     assert (job.code, job.out.count("rank done")) == (0, 1), job.err
     assert "rank 0 has ended with exit code 0 while rank 1 waits in its end" in job.err
-
-
-@pytest.mark.parametrize("times", ["15", pytest.param("60", marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    ("size", "environ"),
-    [
-        (2, {}),
-        (3, {"RINGLEADER_TRANSPORT": "mpi"}),
-        (4, {"RINGLEADER_RANKS_PER_HOST": "2"}),
-    ],
-    ids=["2", "plain MPI", "2x2"],
-)
-def test_ranks_that_swap_operations(jobs: Any, size: int, environ: dict[str, str], times: str) -> None:
-    """Names, orders, members, kinds, shapes, types, reductions and roots: right, or an error on all ranks."""
-    jobs("swapped.py", times, ranks=size, RINGLEADER_MISMATCH_PATIENCE="0.2", **environ).passed(size)
-
-
-def test_threads(jobs: Any) -> None:
-    jobs("threads.py", ranks=2).passed(2)
 
 
 def test_another_library_than_the_launchers(jobs: Any) -> None:

@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from ringleader.adapters import array_operations
 from ringleader.adapters import recycled_results as arrays
 from ringleader.adapters.commits import SessionPeers
-from ringleader.adapters.numpy_adapter import is_aligned
 from ringleader.agents.elastic import commit_memory
 from ringleader.engine.engine_session import Callbacks
 from ringleader.engine.engine_settings import read_settings
@@ -61,65 +59,37 @@ def address(one: Any) -> int:
 
 
 @pytest.mark.parametrize("new", [new_tensor, new_array])
-@pytest.mark.parametrize("count", SIZES)
-def test_a_loop_that_replaces_its_result_uses_two_places(new: Callable[..., Any], count: int) -> None:
-    result, places = new(count, 1.0), set()
-    for turn in range(6):
-        result = new(count, float(turn))
-        places.add(address(result))
-    assert len(places) == 2
-
-
-@pytest.mark.parametrize("new", [new_tensor, new_array])
-def test_a_result_is_made_where_the_last_one_was(new: Callable[..., Any]) -> None:
+def test_results_are_made_where_dropped_ones_were(new: Callable[..., Any]) -> None:
+    for count in SIZES:
+        result, places = new(count, 1.0), set()
+        for turn in range(6):
+            result = new(count, float(turn))
+            places.add(address(result))
+        assert len(places) == 2, "a loop that replaces its result"
+    del result
     held = [new(COUNT, 1.0), new(COUNT, 2.0)]
     last = address(held[1])
     held.clear()
-    assert {address(new(COUNT, 3.0)) for _ in range(4)} == {last}
-    held.append(new(COUNT, 4.0))
-    other = address(new(COUNT, 5.0))
-    assert {address(new(COUNT, 6.0)) for _ in range(4)} == {other} != {last}
-
-
-def test_a_short_result_is_made_as_ever() -> None:
-    new_tensor(COUNT - 1, 0.0)
-    new_array(COUNT - 1, 0.0)
-    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
+    assert {address(new(COUNT, 3.0)) for _ in range(4)} == {last}, "the one that was used last"
+    new(COUNT - 1, 0.0)
+    assert 4 * (COUNT - 1) not in tensors.TENSORS._slots.keys() | arrays.ARRAYS._slots.keys(), "a short one"
 
 
 def test_other_types_and_shapes_of_as_many_bytes_use_the_same_memory() -> None:
     first = tensors.result_like(torch.empty(512, COUNT // 512))
     place = first.data_ptr()
-    assert (first.shape, first.stride(), first.dtype) == (
-        (512, COUNT // 512),
-        (COUNT // 512, 1),
-        torch.float32,
-    )
+    shape = (512, COUNT // 512)
+    assert (first.shape, first.stride(), first.dtype) == (shape, (COUNT // 512, 1), torch.float32)
     del first
     second = tensors.result_like(torch.empty(COUNT * 2, dtype=torch.bfloat16))
     assert (second.data_ptr(), second.dtype, second._version) == (place, torch.bfloat16, 1)
     assert not second._is_view()
+    for count in (1000, COUNT):
+        assert type(tensors.result_like(torch.ones(count).as_subclass(Subclass))) is Subclass
 
 
 class Subclass(torch.Tensor):
     """What a script may make."""
-
-
-@pytest.mark.parametrize("count", [1000, COUNT])
-def test_a_result_of_a_subclass_is_one_of_it(count: int) -> None:
-    assert type(tensors.result_like(torch.ones(count).as_subclass(Subclass))) is Subclass
-
-
-def test_a_result_can_be_resized_as_any_tensor() -> None:
-    result = new_tensor(COUNT, 1.0)
-    place = result.data_ptr()
-    assert result.resize_(4 * COUNT)[:COUNT].eq(1).all()
-    other = new_tensor(COUNT, 2.0)
-    assert result[:COUNT].eq(1).all()
-    other.untyped_storage().resize_(0)
-    for value in (3.0, 4.0, 5.0):
-        assert new_tensor(COUNT, value).eq(value).all()
-    assert result.data_ptr() != place
 
 
 def test_memory_that_was_shared_with_other_processes_is_not_used_again() -> None:
@@ -138,14 +108,6 @@ def test_a_weak_reference_to_the_storage_counts() -> None:
     assert seen() is None or seen().data_ptr() == place
 
 
-def test_a_saved_tensor_keeps_its_values() -> None:
-    weight = torch.ones(COUNT, requires_grad=True)
-    loss = (weight * new_tensor(COUNT, 3.0)).sum()
-    new_tensor(COUNT, 9.0)
-    loss.backward()
-    assert weight.grad.eq(3.0).all()
-
-
 def test_a_debugger_that_was_there_at_the_import_changes_no_count() -> None:
     spec = importlib.util.find_spec(arrays.__name__)
     assert spec.loader is not None
@@ -154,22 +116,13 @@ def test_a_debugger_that_was_there_at_the_import_changes_no_count() -> None:
     sys.setprofile(lambda frame, _event, _argument: frame.f_locals and None)
     try:
         spec.loader.exec_module(module)
+        places = {address(new_tensor(COUNT, float(turn))) for turn in range(4)}
+        assert len(places) == 1, "one that looks on holds no result"
     finally:
         sys.setprofile(before)
     memory = module.ArrayMemory()
     held = memory.take(4 * COUNT)
     assert memory.take(4 * COUNT) is not held
-
-
-@pytest.mark.parametrize("new", [new_tensor, new_array])
-def test_a_debugger_keeps_no_result_from_being_used_again(new: Callable[..., Any]) -> None:
-    before = sys.getprofile()
-    sys.setprofile(lambda frame, _event, _argument: frame.f_locals and None)
-    try:
-        places = {address(new(COUNT, float(turn))) for turn in range(4)}
-    finally:
-        sys.setprofile(before)
-    assert len(places) == 1
 
 
 @pytest.mark.parametrize("memory", [tensors.TENSORS, arrays.ARRAYS])
@@ -181,15 +134,6 @@ def test_a_reference_that_comes_while_others_are_counted(
     taken: list[Any] = []
     monkeypatch.setattr(memory, "is_used", taken.append)
     assert memory.take(4 * COUNT) is not taken[0]
-
-
-def test_dropped_in_another_thread() -> None:
-    held = [new_tensor(COUNT, 1.0)]
-    place = held[0].data_ptr()
-    thread = threading.Thread(target=held.clear)
-    thread.start()
-    thread.join()
-    assert new_tensor(COUNT, 2.0).data_ptr() == place
 
 
 def test_many_threads_never_get_the_same_memory() -> None:
@@ -225,23 +169,22 @@ def test_a_forked_child_keeps_nothing_and_changes_nothing() -> None:
 # what is kept
 
 
-@pytest.mark.parametrize("limit", ["0", "1", "5"])
-def test_the_option_bounds_what_is_kept(session: Any, limit: str) -> None:
-    session.settings = read_settings({"RINGLEADER_RECYCLED_RESULTS": limit})
+@pytest.mark.parametrize("limit", [0, 1, 5])
+def test_the_option_bounds_what_is_kept(session: Any, limit: int) -> None:
+    session.settings = read_settings({"RINGLEADER_RECYCLED_RESULTS": f"{limit}"})
     held = [(new_tensor(COUNT, 1.0), new_array(COUNT, 1.0)) for _ in range(8)]
-    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == int(limit) * 4 * COUNT
+    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == limit * 4 * COUNT
+    session.at_shutdown.call()
+    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
     del held
 
 
-@pytest.mark.parametrize("wrong", ["-1", "two", "1.5", "²", "1025", "9" * 40, "0000000010000"])
-def test_a_wrong_number_of_results(wrong: str) -> None:
-    with pytest.raises(ValueError, match=f"RINGLEADER_RECYCLED_RESULTS is '{wrong}': use 0"):
-        read_settings({"RINGLEADER_RECYCLED_RESULTS": wrong})
-
-
-@pytest.mark.parametrize(("text", "number"), [("000", 0), ("0" * 40 + "7", 7), ("1024", 1024), (" ", LIMIT)])
-def test_a_number_of_results(text: str, number: int) -> None:
-    assert read_settings({"RINGLEADER_RECYCLED_RESULTS": text}).recycled_results == number
+def test_the_option() -> None:
+    for wrong in ("-1", "two", "²", "1025", "9" * 40):
+        with pytest.raises(ValueError, match=f"RINGLEADER_RECYCLED_RESULTS is '{wrong}': use 0"):
+            read_settings({"RINGLEADER_RECYCLED_RESULTS": wrong})
+    for text, number in (("000", 0), ("0" * 40 + "7", 7), ("1024", 1024), (" ", LIMIT)):
+        assert read_settings({"RINGLEADER_RECYCLED_RESULTS": text}).recycled_results == number
 
 
 def test_sizes_out_of_use_are_given_back() -> None:
@@ -251,25 +194,12 @@ def test_sizes_out_of_use_are_given_back() -> None:
     assert min(tensors.TENSORS._slots) == 4 * (COUNT + arrays.MOST_SIZES)
 
 
-def test_shutdown_gives_everything_back(session: Any) -> None:
-    new_tensor(COUNT, 1.0)
-    new_array(COUNT, 1.0)
-    session.at_shutdown.call()
-    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
-
-
-def test_a_commit_that_is_short_of_memory_has_everything_given_back(session: Any) -> None:
-    held = new_tensor(COUNT, 1.0)
-    new_array(COUNT, 1.0)
-    session.engine, session.ranks = None, SimpleNamespace(rank=0, size=1, local_rank=0, local_size=1)
-    SessionPeers(session).give_back_memory()
-    assert tensors.TENSORS.nbytes == arrays.ARRAYS.nbytes == 0
-    assert held.eq(1.0).all()
-
-
-def test_everything_is_given_back_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_given_back_where_memory_is_short(session: Any, monkeypatch: Any) -> None:
     memory = tensors.TENSORS
     held = new_tensor(COUNT, 1.0)
+    session.engine, session.ranks = None, SimpleNamespace(rank=0, size=1, local_rank=0, local_size=1)
+    SessionPeers(session).give_back_memory()  # as a commit does
+    assert memory.nbytes == 0
     monkeypatch.setattr(arrays, "CHECK_SECONDS", -1.0)
     monkeypatch.setattr(commit_memory, "memory_left", lambda: 4 * COUNT)
     new_tensor(2 * COUNT, 2.0)
@@ -306,24 +236,13 @@ def test_without_pytorchs_count_nothing_is_used_again(monkeypatch: pytest.Monkey
     assert tensors.TENSORS.take(4 * COUNT) is not kept
 
 
-def test_frameworks_take_these_arrays_without_a_copy() -> None:
-    array = array_operations.OPERATIONS._tensors.like(np.empty(COUNT, "float32"))
-    assert is_aligned(array)
-    assert array.base is arrays.ARRAYS._slots[4 * COUNT][0][0]
-
-
-def _freeze(owner: Any) -> None:
-    owner.flags.writeable = False
-
-
-def _retype(owner: Any) -> None:
-    owner.dtype = np.int8
-
-
-@pytest.mark.parametrize("change", [_freeze, _retype])
-def test_an_array_whose_base_the_script_changed_is_dropped(change: Callable[[Any], None]) -> None:
+@pytest.mark.parametrize("change", ["flags.writeable", "dtype"])
+def test_an_array_whose_base_the_script_changed_is_dropped(change: str) -> None:
     result = new_array(COUNT, 1.0)
-    change(result.base)
+    if change == "dtype":
+        result.base.dtype = np.int8
+    else:
+        result.base.flags.writeable = False
     del result
     second = new_array(COUNT, 2.0)
     assert second.base.dtype == np.uint8
@@ -333,9 +252,14 @@ def test_an_array_whose_base_the_script_changed_is_dropped(change: Callable[[Any
 # any order of anything
 
 
-def aliases_of_tensors() -> dict[str, Callable[[torch.Tensor], Any]]:
-    """How a script may hold on to a tensor's memory: what still shows its values when the tensor is gone."""
-    return {
+def _cycle(one: Any) -> list[Any]:
+    ring: list[Any] = [one]
+    ring.append(ring)
+    return ring
+
+
+ALIASES: dict[str, dict[str, Callable[[Any], Any]]] = {
+    "tensor": {
         "itself": lambda one: one,
         "view": lambda one: one.view(-1)[1:],
         "bytes": lambda one: one.view(torch.uint8),
@@ -351,43 +275,11 @@ def aliases_of_tensors() -> dict[str, Callable[[torch.Tensor], Any]]:
         "typed storage": lambda one: one.storage(),
         "saved": lambda one: (torch.ones(one.numel(), requires_grad=True) * one).grad_fn,
         "set": lambda one: torch.empty(0).set_(one),
-        "swapped": lambda one: _swapped(one),
         "closure": lambda one: lambda: one,
-        "cycle": lambda one: _cycle(one),
+        "cycle": _cycle,
         "frozen": lambda one: copy.copy(one),
-    }
-
-
-def _swapped(one: torch.Tensor) -> torch.Tensor:
-    other = torch.zeros(1)
-    other.data = one
-    return other
-
-
-def _cycle(one: Any) -> list[Any]:
-    ring: list[Any] = [one]
-    ring.append(ring)
-    return ring
-
-
-def shown(kind: str, held: Any) -> float:
-    """The value that is at the end of an alias."""
-    if kind == "saved":
-        return float(held._saved_other[-1])
-    if kind in ("storage", "typed storage"):
-        raw = held if kind == "storage" else held._untyped_storage
-        return float(torch.empty(0).set_(raw)[-1])
-    if kind == "bytes":
-        return float(held.view(torch.float32)[-1])
-    if kind == "closure":
-        return float(held()[-1])
-    if kind == "cycle":
-        return float(held[0][-1])
-    return float(held[-1])
-
-
-def aliases_of_arrays() -> dict[str, Callable[[Any], Any]]:
-    return {
+    },
+    "array": {
         "itself": lambda one: one,
         "part": lambda one: one[5:],
         "reshaped": lambda one: one.reshape(2, -1).ravel(),
@@ -395,27 +287,34 @@ def aliases_of_arrays() -> dict[str, Callable[[Any], Any]]:
         "torch": torch.from_numpy,
         "dlpack": torch.from_dlpack,
         "buffer": lambda one: np.frombuffer(one, "float32"),
-        "cycle": lambda one: _cycle(one),
+        "cycle": _cycle,
+    },
+}
+"""How a script may hold on to memory: what still shows the values when the result itself is gone."""
+
+
+def shown(kind: str, held: Any) -> float:
+    last: dict[str, Callable[[], Any]] = {
+        "saved": lambda: held._saved_other,
+        "storage": lambda: torch.empty(0).set_(held),
+        "typed storage": lambda: torch.empty(0).set_(held._untyped_storage),
+        "bytes": lambda: held.view(torch.float32),
+        "closure": lambda: held(),
+        "cycle": lambda: held[0],
     }
+    return float(last.get(kind, lambda: held)()[-1])
 
 
 def change(draw: random.Random, result: torch.Tensor) -> None:
-    """Do something to a tensor that exchanges its memory, or looks at its storage."""
-    draw.choice(
-        [
-            lambda one: one.resize_(3),
-            lambda one: one.resize_(one.numel() * 2),
-            lambda one: one.untyped_storage().resize_(0),
-            lambda one: one.share_memory_(),
-            lambda one: one.set_(),
-            lambda one: one.is_shared(),
-            copy.deepcopy,
-        ]
-    )(result)
+    changes: list[Callable[[], Any]] = [
+        *(lambda: result.resize_(3), lambda: result.resize_(result.numel() * 2)),
+        *(lambda: result.untyped_storage().resize_(0), result.share_memory_, result.set_),
+        *(result.is_shared, lambda: copy.deepcopy(result)),
+    ]
+    draw.choice(changes)()
 
 
 def drop(draw: random.Random, held: list[Any]) -> None:
-    """Drop some of what is held, perhaps in another thread."""
     for _ in range(min(len(held), draw.choice([0, 0, 1, 2, 4]))):
         gone = [held.pop(draw.randrange(len(held)))]
         if draw.random() < 0.3:
@@ -427,15 +326,14 @@ def drop(draw: random.Random, held: list[Any]) -> None:
 def run_sequence(seed: int, steps: int) -> None:
     """Make, keep, alias, drop, resize and share results in a random order; what is held never changes."""
     draw = random.Random(seed)
-    kinds = {"tensor": aliases_of_tensors(), "array": aliases_of_arrays()}
     held: list[tuple[str, Any, float]] = []
     for step in range(steps):
-        value, sort = float(step + 1), draw.choice(list(kinds))
+        value, sort = float(step + 1), draw.choice(list(ALIASES))
         result = (new_tensor if sort == "tensor" else new_array)(draw.choice(SIZES), value)
         act = draw.random()
         if act < 0.45:
-            for kind in draw.sample(list(kinds[sort]), draw.randint(1, 3)):
-                held.append((kind, kinds[sort][kind](result), value))
+            for kind in draw.sample(list(ALIASES[sort]), draw.randint(1, 3)):
+                held.append((kind, ALIASES[sort][kind](result), value))
         elif act < 0.55 and sort == "tensor":
             change(draw, result)
         del result
@@ -450,37 +348,12 @@ def run_sequence(seed: int, steps: int) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-@pytest.mark.parametrize("seed", range(4))
-def test_what_is_held_never_changes(seed: int) -> None:
-    run_sequence(seed, 150)
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-@pytest.mark.parametrize("seed", range(100, 140))
-def test_what_is_held_never_changes_in_longer_sequences(seed: int) -> None:
-    run_sequence(seed, 1500)
-
-
-# on ranks
-
-
-@pytest.mark.mpi
 @pytest.mark.parametrize(
-    ("size", "environ"),
+    ("seed", "steps"),
     [
-        (2, {}),
-        pytest.param(3, {}, marks=pytest.mark.long),
-        pytest.param(2, {"RINGLEADER_TRANSPORT": "mpi"}, marks=pytest.mark.long),
-        pytest.param(4, {"RINGLEADER_RANKS_PER_HOST": "2"}, marks=pytest.mark.long),
+        *((seed, 150) for seed in range(4)),
+        *(pytest.param(seed, 1500, marks=pytest.mark.long) for seed in range(100, 140)),
     ],
 )
-def test_on_ranks(jobs: Any, size: int, environ: dict[str, str]) -> None:
-    jobs("recycled.py", "7", "60", ranks=size, **environ).passed(size)
-
-
-@pytest.mark.mpi
-@pytest.mark.long
-@pytest.mark.parametrize("seed", range(4))
-def test_longer_on_ranks(jobs: Any, seed: int) -> None:
-    jobs("recycled.py", str(seed), "600", ranks=2).passed(2)
+def test_what_is_held_never_changes(seed: int, steps: int) -> None:
+    run_sequence(seed, steps)

@@ -3,8 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.collectives.layouts import LAYOUTS, programs
 
 from ringleader.engine.process_set_registry import SetTable, in_turn
+
+DYNAMIC = {"HOROVOD_DYNAMIC_PROCESS_SETS": "1"}
+PATIENCE = DYNAMIC | {"RINGLEADER_MISMATCH_PATIENCE": "0.3"}
 
 
 def test_numbers_are_given_in_order_and_again() -> None:
@@ -18,25 +22,16 @@ def test_numbers_are_given_in_order_and_again() -> None:
     assert (table.ranks(3), table.ranks(9)) == ((1,), None)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "said"),
-    [([], "at least one"), ([1, 1], "once"), ([0, 4], "not all among"), ([-1, 0], "not all among")],
-)
-def test_what_is_no_set(ranks: list[int], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        SetTable(4).checked(ranks)
-
-
-def test_ranks_are_sorted() -> None:
-    assert SetTable(4).checked([3, 0, 2]) == (0, 2, 3)
-
-
-def test_ranks_that_are_missing_for_a_time() -> None:
-    assert SetTable(4).present([9, 3, 0]) == (0, 3)
-    assert SetTable(4).present([4]) == ()
-    for ranks in ([], [5, 5], [-1, 0]):
-        with pytest.raises(ValueError, match=r"A process set|not all among"):
-            SetTable(4).present(ranks)
+def test_what_is_a_set() -> None:
+    table = SetTable(4)
+    assert table.checked([3, 0, 2]) == (0, 2, 3)
+    assert (table.present([9, 3, 0]), table.present([4])) == ((0, 3), ())  # missing for a time
+    for ranks, said in (([], "at least one"), ([1, 1], "once"), ([0, 4], "not all among")):
+        with pytest.raises(ValueError, match=said):
+            table.checked(ranks)
+    for ranks, said in (([], "at least one"), ([5, 5], "once"), ([-1, 0], "not all among")):
+        with pytest.raises(ValueError, match=said):
+            table.present(ranks)
 
 
 def test_sets_of_a_split_communicator_follow_each_other() -> None:
@@ -48,83 +43,52 @@ def test_sets_of_a_split_communicator_follow_each_other() -> None:
 
 @pytest.mark.mpi
 @pytest.mark.torch
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_sets(jobs: Any, ranks: int) -> None:
-    jobs("sets.py", ranks=ranks, HOROVOD_DYNAMIC_PROCESS_SETS="1").passed(ranks)
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-@pytest.mark.parametrize("how", ["static", "communicator", "list"])
-def test_sets_at_init(jobs: Any, how: str) -> None:
+@programs(
+    ("sets.py", "2 3 2x2", "4", DYNAMIC),
     # A script that loads MPI before us does not get our settings for it, and this one keeps it quiet.
-    jobs("sets_at_init.py", how, ranks=4, OMPI_MCA_osc="^ucx").passed(4)
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-def test_sets_between_hosts(jobs: Any) -> None:
-    jobs("sets.py", ranks=4, HOROVOD_DYNAMIC_PROCESS_SETS="1", RINGLEADER_RANKS_PER_HOST="2").passed(4)
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-@pytest.mark.parametrize(("ranks", "per_host"), [(2, ""), (3, "2")])
-def test_a_change_of_sets_against_an_operation(jobs: Any, ranks: int, per_host: str) -> None:
-    jobs(
-        "sets_against_operations.py",
-        ranks=ranks,
-        HOROVOD_DYNAMIC_PROCESS_SETS="1",
-        RINGLEADER_MISMATCH_PATIENCE="0.3",
-        RINGLEADER_RANKS_PER_HOST=per_host,
-    ).passed(ranks)
+    *((f"sets_at_init.py {how}", "4", "", {"OMPI_MCA_osc": "^ucx"}) for how in ("static", "communicator")),
+    ("sets_at_init.py list", "4", "", {"OMPI_MCA_osc": "^ucx"}),
+    ("sets_against_operations.py", "2 2+1", "", PATIENCE),
+    ("waiting_across_sets.py slow", "3", "2+1", PATIENCE),
+    ("waiting_across_sets.py another-thread", "3", "2+1", PATIENCE),
+)
+def test_programs(jobs: Any, program: str, layout: Any, environ: dict[str, str]) -> None:
+    jobs.pass_on(layout, program, **environ)
 
 
 @pytest.mark.mpi
 @pytest.mark.torch
 @pytest.mark.long
 def test_ranks_end_although_memory_of_removed_sets_is_looked_at(jobs: Any) -> None:
-    jobs.fresh("windows_left.py", ranks=3, timeout=60, HOROVOD_DYNAMIC_PROCESS_SETS="1").passed(3)
+    jobs.fresh("windows_left.py", ranks=3, timeout=60, **DYNAMIC).passed(3)
 
 
-def across_sets(jobs: Any, how: str, per_host: str = "") -> Any:
-    return jobs(
-        "waiting_across_sets.py",
-        how,
-        ranks=3,
-        timeout=60,
-        HOROVOD_DYNAMIC_PROCESS_SETS="1",
-        RINGLEADER_MISMATCH_PATIENCE="0.3",
-        RINGLEADER_RANKS_PER_HOST=per_host,
-    )
+FOR_EVER = [
+    "Mismatched operations across process sets, and every rank waits: ",
+    "rank 0 in allreduce 'allreduce.all' of all ranks for rank 2",
+    "rank 1 in hvd.remove_process_set([0, 2]) of all ranks for rank 2",
+    "rank 2 in allreduce 'allreduce.pair' of process set 1 for rank 0",
+]
+IN_THREE_SETS = ["rank 2 in allreduce 'allreduce.other' of process set 2 for rank 1"]
 
 
 @pytest.mark.mpi
 @pytest.mark.torch
-@pytest.mark.parametrize("per_host", ["", "2", pytest.param("1", marks=pytest.mark.long)])
-def test_ranks_that_wait_for_each_other_in_different_sets(jobs: Any, per_host: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "layout", "said"),
+    [
+        ("for-ever", "3", FOR_EVER),
+        ("for-ever", "2+1", FOR_EVER),
+        pytest.param("for-ever", "3x1", FOR_EVER, marks=pytest.mark.long),
+        ("in-three-sets", "3", IN_THREE_SETS),
+        pytest.param("in-three-sets", "3x1", IN_THREE_SETS, marks=pytest.mark.long),
+    ],
+)
+def test_ranks_that_wait_for_each_other_in_different_sets(
+    jobs: Any, how: str, layout: str, said: list[str]
+) -> None:
     """No set has all of its members, so that none of them could tell."""
-    job = across_sets(jobs, "for ever", per_host)
+    environ = PATIENCE | LAYOUTS[layout].environ
+    job = jobs("waiting_across_sets.py", how, ranks=3, timeout=60, **environ)
     job.passed(3)
-    words = "Mismatched operations across process sets, and every rank waits: "
-    assert job.out.count(words) == 3, job.out
-    assert "rank 0 in allreduce 'allreduce.all' of all ranks for rank 2" in job.out
-    assert "rank 1 in hvd.remove_process_set([0, 2]) of all ranks for rank 2" in job.out
-    assert "rank 2 in allreduce 'allreduce.pair' of process set 1 for rank 0" in job.out
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-@pytest.mark.parametrize("per_host", ["", pytest.param("1", marks=pytest.mark.long)])
-def test_a_circle_of_three_sets(jobs: Any, per_host: str) -> None:
-    job = across_sets(jobs, "in three sets", per_host)
-    job.passed(3)
-    assert job.out.count("rank 2 in allreduce 'allreduce.other' of process set 2 for rank 1") == 3, job.out
-
-
-@pytest.mark.mpi
-@pytest.mark.torch
-@pytest.mark.parametrize("how", ["slow", "another thread"])
-@pytest.mark.parametrize("per_host", ["", pytest.param("2", marks=pytest.mark.long)])
-def test_a_rank_that_is_only_late_to_a_set(jobs: Any, how: str, per_host: str) -> None:
-    across_sets(jobs, how, per_host).passed(3)
+    assert all(job.out.count(words) == 3 for words in said), job.out

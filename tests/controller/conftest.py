@@ -5,26 +5,18 @@ from pathlib import Path
 
 import pytest
 from tests.controller.running import Running
-from tests.kube.conftest import fake
+from tests.kube.conftest import fake, start
 from tests.kube.fake import FakeCluster, StandInOptions
 
 from ringleader.kubernetes.mpijob.crd import crd
 
-__all__ = ["fake"]
+__all__ = ["fake", "start"]
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
     """A fake cluster whose Pods start at once and end when the test says so."""
     with FakeCluster(stand_in=StandInOptions(), bookmark_every=0.5) as made:
-        made.create(crd())
-        yield made
-
-
-@pytest.fixture
-def driven() -> Iterator[FakeCluster]:
-    """A fake cluster whose Pods do only what the test says."""
-    with FakeCluster(stand_in=StandInOptions(kubelet="driven"), bookmark_every=0.5) as made:
         made.create(crd())
         yield made
 

@@ -28,29 +28,16 @@ BRISK: dict[str, Any] = {
     "stop_within": 10.0,
 }
 """Terms of an operator whose pauses are short enough for tests."""
-SETTINGS = OperatorSettings(
-    image="example.org/ringleader-operator:1", has_exec_spawn=True, has_log_tails=True
-)
+SETTINGS = OperatorSettings(image="example.org/operator:1", has_exec_spawn=True, has_log_tails=True)
 
 
 class Running:
     """One operator. Use it as a context manager; leaving it stops it as SIGTERM does."""
 
-    def __init__(
-        self,
-        kubeconfig: Path,
-        *,
-        terms: ProcessOptions | None = None,
-        settings: OperatorSettings = SETTINGS,
-    ) -> None:
-        self.operator: Operator | None = None
+    def __init__(self, kubeconfig: Path, *, terms: ProcessOptions | None = None) -> None:
         self.error: BaseException | None = None
-        self._kubeconfig, self._settings = kubeconfig, settings
-        self._terms = terms or ProcessOptions(**BRISK)
+        self._kubeconfig, self._terms = kubeconfig, terms or ProcessOptions(**BRISK)
         self._started = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._main: asyncio.Task[None] | None = None
-        self._stop: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
 
     def __enter__(self) -> Self:
@@ -70,13 +57,11 @@ class Running:
 
     def stop(self) -> None:
         """Stop as SIGTERM does."""
-        assert self._loop is not None and self._stop is not None
-        self._call(self._stop.set)
+        self.begin_to_stop()
         self._join()
 
     def kill(self) -> None:
         """Break off at once, wherever it is."""
-        assert self._loop is not None and self._main is not None
         self._call(self._main.cancel)
         self._join()
 
@@ -117,43 +102,49 @@ class Running:
     async def _live(self) -> None:
         self._loop, self._main = asyncio.get_running_loop(), asyncio.current_task()
         self._stop = asyncio.Event()
-        found = await credentials(kubeconfig=str(self._kubeconfig))
-        cluster = Cluster(found, qps=0, timeout=10.0)
+        cluster = Cluster(await credentials(kubeconfig=str(self._kubeconfig)), qps=0, timeout=10.0)
         lease = None
         if self._terms.lease is not None:
             lease = Cluster(await credentials(kubeconfig=str(self._kubeconfig)), timeout=5.0)
-        self.operator = Operator(cluster, self._settings, self._terms, lease_cluster=lease)
+        operator = Operator(cluster, SETTINGS, self._terms, lease_cluster=lease)
         self._started.set()
-        await self.operator.run(self._stop)
+        await operator.run(self._stop)
 
 
-def wait(holds: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
+def wait(holds: Callable[[], Any], what: str) -> Any:
     """Wait until something holds and return it."""
-    ends = time.monotonic() + within
-    while True:
-        found = holds()
-        if found:
-            return found
-        assert time.monotonic() < ends, f"not within {within:.0f} s: {what}"
+    ends = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < ends, f"not within {PATIENCE:.0f} s: {what}"
         time.sleep(0.01)
+    return found
 
 
 # What a test asks of the fake cluster
 
 
-def job(name: str = "train", workers: int = 2, **policy: Any) -> dict[str, Any]:
+def job(name: str = "train", workers: int = 2, namespace: str = "default", **policy: Any) -> dict[str, Any]:
     """An MPIJob whose worker Pods run until somebody stops them and whose launcher does too."""
-    command, place = {"command": ["mpirun", "-n", "2", "true"]}, {"namespace": "default"}
-    return mpijob(name, workers=workers, launcher=command, metadata=place, runPolicy=policy)
+    command = {"command": ["mpirun", "-n", "2", "true"]}
+    return mpijob(
+        name, workers=workers, launcher=command, metadata={"namespace": namespace}, runPolicy=policy
+    )
+
+
+def change(fake: FakeCluster, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Edit the job's spec, as a user does."""
+
+    def work(document: dict[str, Any]) -> None:
+        edit(document["spec"])
+        document["metadata"]["generation"] += 1
+
+    fake.change("mpijobs", "train", work)
 
 
 def condition(fake: FakeCluster, type_: str, name: str = "train") -> dict[str, Any] | None:
     """A condition of a job; ``None`` where it has none of this type."""
-    found = fake.get("mpijobs", name) or {}
-    for one in (found.get("status") or {}).get("conditions") or ():
-        if one["type"] == type_:
-            return one
-    return None
+    found = status(fake, name).get("conditions") or ()
+    return next((one for one in found if one["type"] == type_), None)
 
 
 def holds(fake: FakeCluster, type_: str, name: str = "train") -> bool:
@@ -165,13 +156,13 @@ def status(fake: FakeCluster, name: str = "train") -> dict[str, Any]:
     return (fake.get("mpijobs", name) or {}).get("status") or {}
 
 
-def pods(fake: FakeCluster, role: str = "worker", name: str = "train") -> list[dict[str, Any]]:
+def pods(fake: FakeCluster, role: str = "worker") -> list[dict[str, Any]]:
     """The job's Pods of a role that are not being deleted."""
+    wanted = {"training.kubeflow.org/job-role": role, "training.kubeflow.org/job-name": "train"}
     return [
         pod
         for pod in fake.list("pods", "default")
-        if (labels := pod["metadata"].get("labels") or {}).get("training.kubeflow.org/job-role") == role
-        and labels.get("training.kubeflow.org/job-name") == name
+        if wanted.items() <= (pod["metadata"].get("labels") or {}).items()
         and "deletionTimestamp" not in pod["metadata"]
     ]
 
@@ -180,8 +171,8 @@ def names(found: list[dict[str, Any]]) -> list[str]:
     return [one["metadata"]["name"] for one in found]
 
 
-def reasons(fake: FakeCluster, name: str = "train") -> list[str]:
+def reasons(fake: FakeCluster) -> list[str]:
     """Reasons of the events of a job, in the order in which they were made."""
-    found = [one for one in fake.list("events", "default") if one["involvedObject"]["name"] == name]
+    found = [one for one in fake.list("events", "default") if one["involvedObject"]["name"] == "train"]
     found.sort(key=lambda one: int(one["metadata"]["resourceVersion"]))
     return [one["reason"] for one in found]

@@ -1,10 +1,10 @@
-"""Of several controllers one works: who holds the Lease."""
+"""The Lease: who works, who waits, and when somebody must stop."""
 
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,11 @@ from ringleader.kubernetes.operator.runtime.leader_election import Leader, Lease
 from ringleader.kubernetes.operator.runtime.process import ProcessOptions
 
 
-@dataclass
 class Hand:
     """A clock that is set by hand."""
 
-    time: float = 1000.0
+    def __init__(self) -> None:
+        self.time = 1000.0
 
     def __call__(self) -> float:
         return self.time
@@ -32,32 +32,27 @@ class Hand:
 Make = Callable[[str], Leader]
 
 
-def play(
-    fake: FakeCluster, path: Path, script: Callable[[Make, Hand], Coroutine[Any, Any, None]], token: str = ""
-) -> None:
-    """Run a script that makes candidates over one connection and one clock."""
+@asynccontextmanager
+async def candidates(fake: FakeCluster, path: Path, **config: str) -> AsyncIterator[tuple[Make, Hand]]:
+    """What makes candidates over one connection, and their clock; requests are kept."""
+    fake.write_kubeconfig(path / "kubeconfig", **config)
+    fake.server.keeps_requests = True
+    cluster = Cluster(await credentials(kubeconfig=str(path / "kubeconfig")))
+    clock = Hand()
 
-    async def run() -> None:
-        fake.write_kubeconfig(path, **({"token": token} if token else {}))
-        cluster = Cluster(await credentials(kubeconfig=str(path)))
-        clock = Hand()
+    def make(identity: str) -> Leader:
+        terms = LeaseOptions(namespace="default", identity=identity, retry=0.01)
+        return Leader(cluster, terms, steady=clock, now=lambda: 1.7e9 + clock())
 
-        def make(identity: str) -> Leader:
-            terms = LeaseOptions(namespace="default", identity=identity, retry=0.01)
-            return Leader(cluster, terms, steady=clock, now=lambda: 1.7e9 + clock())
-
-        try:
-            async with asyncio.timeout(60):
-                await script(make, clock)
-        finally:
-            await cluster.close()
-
-    asyncio.run(run())
+    try:
+        async with asyncio.timeout(60):
+            yield make, clock
+    finally:
+        await cluster.close()
 
 
 def spec(fake: FakeCluster) -> dict[str, Any]:
-    lease = fake.get("leases", "mpi-operator")
-    return lease["spec"]
+    return fake.get("leases", "mpi-operator")["spec"]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -65,35 +60,38 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def test_the_first_takes_the_lease_and_the_second_gets_it_when_it_is_given_back(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def requests(fake: FakeCluster, count: int) -> None:
+    """Wait for more requests."""
+    before = len(fake.server.seen)
+    await until(lambda: len(fake.server.seen) > before + count)
+
+
+async def test_the_second_gets_the_lease_when_it_is_given_back(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, _):
         first, second = make("a"), make("b")
+        await first.give_back()  # what it does not hold
         await first.take()
         assert spec(fake)["holderIdentity"] == "a"
         waits = asyncio.create_task(second.take())
-        fake.server.keeps_requests = True
-        await until(lambda: len(fake.server.seen) > 3)
+        await requests(fake, 3)
         assert not waits.done()
         await first.give_back()
         await waits
-        assert second.is_leader
-        assert not first.is_leader
-        assert spec(fake)["holderIdentity"] == "b"
-        assert spec(fake)["leaseTransitions"] == 1
+        assert second.is_leader and not first.is_leader
+        assert (spec(fake)["holderIdentity"], spec(fake)["leaseTransitions"]) == ("b", 1)
+        fake.faults.go_away()
+        await second.give_back()  # never fails
+        assert not second.is_leader
 
-    play(fake, tmp_path / "kubeconfig", script)
 
-
-def test_a_lease_that_nobody_renews_is_taken_after_its_duration_and_its_holder_gives_up(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def test_a_lease_that_nobody_renews_is_taken_after_its_duration_and_its_holder_gives_up(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, clock):
         first, second = make("a"), make("b")
         await first.take()
         waits = asyncio.create_task(second.take())
-        fake.server.keeps_requests = True
-        await until(lambda: len(fake.server.seen) > 3)
+        await requests(fake, 3)
         clock.time += 14
-        seen = len(fake.server.seen)
-        await until(lambda: len(fake.server.seen) > seen + 3)
+        await requests(fake, 3)
         assert not waits.done(), "it has not run out yet"
         clock.time += 2
         await waits
@@ -101,11 +99,9 @@ def test_a_lease_that_nobody_renews_is_taken_after_its_duration_and_its_holder_g
             await first.hold()
         assert not first.is_leader
 
-    play(fake, tmp_path / "kubeconfig", script)
 
-
-def test_a_holder_whose_lease_was_taken_stops(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def test_a_holder_whose_lease_was_taken_stops(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, _):
         first = make("a")
         await first.take()
         fake.change("leases", "mpi-operator", lambda lease: lease["spec"].update(holderIdentity="b"))
@@ -116,17 +112,14 @@ def test_a_holder_whose_lease_was_taken_stops(fake, tmp_path):
         await first.give_back()
         assert spec(fake)["holderIdentity"] == "b"
 
-    play(fake, tmp_path / "kubeconfig", script)
 
-
-def test_a_holder_that_cannot_renew_gives_up_before_another_may_take_the_lease(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def test_a_holder_that_cannot_renew_gives_up_before_another_may_take_the_lease(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, clock):
         first = make("a")
         await first.take()
         fake.faults.go_away()
         holds = asyncio.create_task(first.hold())
         clock.time += 9.9
-        fake.server.keeps_requests = True
         await asyncio.sleep(0)
         assert first.is_leader
         clock.time += 0.2
@@ -135,11 +128,9 @@ def test_a_holder_that_cannot_renew_gives_up_before_another_may_take_the_lease(f
         assert "works now" not in str(lost.value), "nobody is known to hold it"
         assert not first.is_leader
 
-    play(fake, tmp_path / "kubeconfig", script)
 
-
-def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, clock):
         first = make("a")
         await first.take()
         before = spec(fake)["renewTime"]
@@ -147,16 +138,12 @@ def test_a_short_absence_of_the_server_costs_nothing(fake, tmp_path):
         holds = asyncio.create_task(first.hold())
         clock.time += 5
         await until(lambda: fault.hits == 3 and spec(fake)["renewTime"] > before)
-        assert not holds.done()
-        assert first.is_leader
+        assert not holds.done() and first.is_leader
         holds.cancel()
-
-    play(fake, tmp_path / "kubeconfig", script)
 
 
 async def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
-    path = fake.write_kubeconfig(tmp_path / "kubeconfig")
-    cluster = Cluster(await credentials(kubeconfig=str(path)), timeout=60.0)
+    cluster = Cluster(await credentials(kubeconfig=str(fake.write_kubeconfig(tmp_path / "k"))), timeout=60.0)
     terms = LeaseOptions(namespace="default", identity="a", retry=0.01, attempt=0.3)
     first = Leader(cluster, terms, steady=time.monotonic, now=time.time)
     try:
@@ -166,75 +153,51 @@ async def test_a_renewal_that_hangs_leaves_time_for_another(fake, tmp_path):
             hung = fake.faults.slow(30.0, resource="leases", times=1)
             holds = asyncio.create_task(first.hold())
             await until(lambda: (hung.hits and spec(fake)["renewTime"] > before) or holds.done())
-            assert not holds.done()
-            assert first.is_leader
+            assert not holds.done() and first.is_leader
             holds.cancel()
     finally:
         fake.faults.clear()
         await cluster.close()
 
 
-def test_a_renewal_costs_one_request_while_nobody_else_writes(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def test_a_renewal_costs_one_request_while_nobody_else_writes(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, _):
         first = make("a")
         await first.take()
-        fake.server.keeps_requests = True
+        fake.server.seen.clear()
         holds = asyncio.create_task(first.hold())
-        await until(lambda: len(fake.server.seen) >= 4)
+        await requests(fake, 4)
         assert {verb for verb, _ in fake.server.seen} == {"update"}
         fake.change("leases", "mpi-operator", lambda lease: lease["metadata"].update(labels={"x": "y"}))
-        before = len(fake.server.seen)
-        await until(lambda: len(fake.server.seen) > before + 6)
+        await requests(fake, 6)
         assert first.is_leader and not holds.done()
         assert fake.get("leases", "mpi-operator")["metadata"]["labels"] == {"x": "y"}, "it was read anew"
         holds.cancel()
 
-    play(fake, tmp_path / "kubeconfig", script)
 
-
-def test_of_two_who_take_a_free_lease_at_once_one_gets_it(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
-        candidates = [make(f"c{number}") for number in range(5)]
-        tasks = [asyncio.create_task(one.take()) for one in candidates]
+async def test_of_those_who_take_a_free_lease_at_once_one_gets_it(fake, tmp_path):
+    async with candidates(fake, tmp_path) as (make, _):
+        leaders = [make(f"c{number}") for number in range(5)]
+        tasks = [asyncio.create_task(one.take()) for one in leaders]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        fake.server.keeps_requests = True
-        await until(lambda: len(fake.server.seen) > 20)
-        leaders = [one for one in candidates if one.is_leader]
-        assert len(leaders) == 1
+        await requests(fake, 20)
+        assert sum(one.is_leader for one in leaders) == 1
         for task in tasks:
             task.cancel()
 
-    play(fake, tmp_path / "kubeconfig", script)
 
-
-def test_who_may_not_write_leases_is_told_so(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
+async def test_who_may_not_write_leases_is_told_so(fake, tmp_path):
+    async with candidates(fake, tmp_path, token=fake.add_user("eve")) as (make, _):
         with pytest.raises(ApiError, match=r"cannot get resource .*leases"):
             await make("a").take()
 
-    play(fake, tmp_path / "kubeconfig", script, token=fake.add_user("eve"))
 
-
-def test_giving_back_never_fails(fake, tmp_path):
-    async def script(make: Make, clock: Hand) -> None:
-        first = make("a")
-        await first.give_back()
-        await first.take()
-        fake.faults.go_away()
-        await first.give_back()
-        assert not first.is_leader
-
-    play(fake, tmp_path / "kubeconfig", script)
-
-
-def holding(**times: float) -> ProcessOptions:
-    """Return the terms of an operator that renews its Lease often."""
-    lease = LeaseOptions(namespace="default", identity="a", **({"retry": 0.02} | times))
-    return ProcessOptions(**BRISK, lease=lease)
+# Terms of an operator that renews its Lease often.
+HOLDING = ProcessOptions(**BRISK, lease=LeaseOptions(namespace="default", identity="a", retry=0.02))
 
 
 def test_the_lease_is_renewed_while_the_operator_computes(cluster, kubeconfig):
-    with Running(kubeconfig, terms=holding()) as running:
+    with Running(kubeconfig, terms=HOLDING) as running:
         wait(lambda: cluster.get("leases", "mpi-operator"), "it leads")
         done = threading.Event()
         try:
@@ -248,7 +211,7 @@ def test_the_lease_is_renewed_while_the_operator_computes(cluster, kubeconfig):
 
 
 def test_a_lead_that_is_lost_while_passes_end_breaks_them_off(cluster, kubeconfig):
-    with Running(kubeconfig, terms=holding()) as running:
+    with Running(kubeconfig, terms=HOLDING) as running:
         wait(lambda: cluster.get("leases", "mpi-operator"), "it leads")
         hung = cluster.faults.slow(PATIENCE, verb="create", resource="services", times=None)
         cluster.create(job())

@@ -1,53 +1,25 @@
 """The command itself: it comes up, answers probes, counts, and ends as it is told to."""
 
 import json
-import os
+import re
 import signal
-import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.controller.running import PATIENCE, holds, job, names, pods, wait
-from tests.fork_server import COMMANDS
-
-Start = Callable[..., subprocess.Popen[str]]
+from tests.kube.user_session import Command, Start
 
 
 @pytest.fixture
-def start(kubeconfig: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start ``ringleader operator run``; whatever is left of it at the end is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def begin(*words: str, config: Path = kubeconfig) -> subprocess.Popen[str]:
-        options = ("--kubeconfig", str(config), "--host", "127.0.0.1", *words)
-        command = COMMANDS.command("-m", "ringleader", "operator", "run", *options)
-        environ = {key: value for key, value in os.environ.items() if key != "KUBEFLOW_NAMESPACE"}
-        log = tmp_path / f"log{len(started)}"
-        with log.open("w") as stream:
-            process = subprocess.Popen(command, stderr=stream, stdout=subprocess.PIPE, text=True, env=environ)
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate(timeout=PATIENCE)
+def run(start: Start) -> Start:
+    """Start ``ringleader operator run``."""
+    return lambda *words: start("operator", "run", "--host", "127.0.0.1", *words)
 
 
-def lines(tmp_path: Path, number: int = 0) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (tmp_path / f"log{number}").read_text().splitlines()]
-
-
-def said(tmp_path: Path, words: str, number: int = 0) -> dict[str, Any] | None:
-    text = (tmp_path / f"log{number}").read_text()
-    if not text.endswith("\n"):
-        return None
-    return next((line for line in lines(tmp_path, number) if words in line["message"]), None)
+def lines(command: Command) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in command.err.splitlines()]
 
 
 def ask(port: int, path: str) -> tuple[int, str]:
@@ -58,24 +30,24 @@ def ask(port: int, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def port_of(tmp_path: Path) -> int:
-    found = wait(lambda: said(tmp_path, "answers probes"), "it listens")
-    return int(found["port"])
+def ready(command: Command) -> int:
+    """Wait until it is ready and return its port."""
+    found = wait(lambda: re.search(r'answers probes.*"port": (\d+)', command.err), "it listens")
+    wait(lambda: ask(int(found[1]), "/readyz")[0] == 200, "it is ready")
+    return int(found[1])
 
 
 def number(text: str, name: str) -> float:
     return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
 
 
-def test_it_serves_probes_and_numbers_and_gives_the_lease_back_at_the_end(cluster, start, tmp_path):
-    process = start("--port", "-1")
-    port = port_of(tmp_path)
-    wait(lambda: ask(port, "/readyz")[0] == 200, "it is ready")
+def test_it_serves_probes_and_numbers_and_gives_the_lease_back_at_the_end(cluster, run):
+    command = run("--port", "-1")
+    port = ready(command)
     assert ask(port, "/healthz") == (200, "ok")
     cluster.create(job())
     wait(lambda: holds(cluster, "Running"), "the job runs")
-    holder = cluster.get("leases", "mpi-operator")["spec"]["holderIdentity"]
-    assert holder
+    assert cluster.get("leases", "mpi-operator")["spec"]["holderIdentity"]
     text = ask(port, "/metrics")[1]
     assert number(text, "mpi_operator_jobs_created_total") == 1
     assert number(text, "mpi_operator_is_leader") == 1
@@ -84,57 +56,44 @@ def test_it_serves_probes_and_numbers_and_gives_the_lease_back_at_the_end(cluste
     wait(lambda: number(ask(port, "/metrics")[1], "mpi_operator_jobs_successful_total") == 1, "it is counted")
     cluster.delete("mpijobs", "train")
     wait(lambda: "mpi_operator_job_info{" not in ask(port, "/metrics")[1], "the series is gone with the job")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(PATIENCE) == 0
+    command.press(signal.SIGTERM)
+    assert command.ends() == 0
     assert cluster.get("leases", "mpi-operator")["spec"]["holderIdentity"] == ""
-    assert all({"time", "level", "message"} <= line.keys() for line in lines(tmp_path))
+    assert all({"time", "level", "message"} <= line.keys() for line in lines(command))
 
 
-def test_it_is_not_ready_while_the_server_is_away(cluster, start, tmp_path):
-    start("--port", "-1", "--no-leader-election", "--silence", "0.2")
-    port = port_of(tmp_path)
-    wait(lambda: ask(port, "/readyz")[0] == 200, "it is ready")
+def test_it_is_not_ready_while_the_server_is_away(cluster, run):
+    port = ready(run("--port", "-1", "--no-leader-election", "--silence", "0.2"))
     cluster.faults.go_away()
-    code, text = wait(lambda: (found := ask(port, "/readyz"))[0] == 503 and found, "it is not ready")
-    assert (code, "has not answered" in text) == (503, True)
+    text = wait(lambda: (found := ask(port, "/readyz"))[0] == 503 and found[1], "it is not ready")
+    assert "has not answered" in text
     assert ask(port, "/healthz")[0] == 200
     cluster.faults.come_back()
     wait(lambda: ask(port, "/readyz")[0] == 200, "it is ready again")
 
 
-def test_without_the_crd_it_says_what_to_do(cluster, start, tmp_path):
-    cluster.delete("customresourcedefinitions", "mpijobs.kubeflow.org", "")
-    process = start("--port", "0", "--log-format", "text")
-    assert process.wait(PATIENCE) == 3
-    text = (tmp_path / "log0").read_text()
-    assert "does not know MPIJobs of kubeflow.org/v2beta1" in text
-    assert "ringleader operator crd | kubectl apply -f -" in text
-    assert "Traceback" not in text
+def test_without_the_crd_it_says_what_to_do(cluster, run):
+    cluster.delete("customresourcedefinitions", "mpijobs.kubeflow.org")
+    run("--port", "0", "--log-format", "text").ended(
+        3, "does not know MPIJobs of kubeflow.org/v2beta1", "ringleader operator crd | kubectl apply -f -"
+    )
 
 
-def test_a_dry_run_says_what_it_would_look_after(cluster, start):
+def test_a_dry_run_says_what_it_would_look_after(cluster, run):
+    """Options of the reference are understood."""
     cluster.create(job())
-    process = start("--dry-run", "--port", "8081", "--namespace", "default")
-    text, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    assert text.splitlines() == [
+    command = run("--dry-run", "--port", "8081", "--namespace", "default").ended()
+    assert command.out.splitlines() == [
         "would look after 1 MPIJobs in namespace default",
         "would work while holding the Lease default/mpi-operator",
         "would answer probes on port 8081",
     ]
+    command = run("--dry-run", "--monitoring-port", "0", "--threadiness", "4", "--kube-api-qps", "5").ended()
+    assert "would answer no probes" in command.out
 
 
-def test_options_of_the_reference_are_understood(cluster, start):
-    process = start("--dry-run", "--monitoring-port", "0", "--threadiness", "4", "--kube-api-qps", "5")
-    text, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0
-    assert "would answer no probes" in text
-
-
-def test_a_port_that_is_taken_is_named(start, tmp_path):
-    first = start("--port", "-1")
-    port = port_of(tmp_path)
-    second = start("--port", str(port))
-    assert second.wait(PATIENCE) == 3
-    assert f"port {port}" in (tmp_path / "log1").read_text()
-    assert first.poll() is None
+def test_a_port_that_is_taken_is_named(cluster, run):
+    first = run("--port", "-1")
+    port = ready(first)
+    run("--port", str(port)).ended(3, f"port {port}")
+    assert first.process.poll() is None

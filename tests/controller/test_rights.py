@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.controller.running import BRISK, Running, holds, job, names, pods, reasons, status, wait
+from tests.controller.running import BRISK, Running, change, holds, job, names, pods, reasons, status, wait
 from tests.kube.fake import FakeCluster
 
 from ringleader.kubernetes.objects.operator_manifests import NAMESPACE, Installation, manifests
@@ -36,9 +36,9 @@ def test_a_whole_life_within_the_rights_of_the_manifests(cluster, tmp_path, scop
     with Running(kubeconfig, terms=terms):
         cluster.create(wish)
         wait(lambda: holds(cluster, "Running"), "the job runs")
-        cluster.change("mpijobs", "train", _edit(lambda spec: spec["runPolicy"].update(suspend=True)))
+        change(cluster, lambda spec: spec["runPolicy"].update(suspend=True))
         wait(lambda: holds(cluster, "Suspended") and not pods(cluster), "it is suspended")
-        cluster.change("mpijobs", "train", _edit(_three_workers))
+        change(cluster, _three_workers)
         wait(lambda: holds(cluster, "Running"), "it runs again")
         wait(lambda: status(cluster)["replicaStatuses"]["Worker"] == {"active": 3}, "with three workers")
         launcher = names(pods(cluster, "launcher"))[0]
@@ -49,6 +49,10 @@ def test_a_whole_life_within_the_rights_of_the_manifests(cluster, tmp_path, scop
         wait(lambda: holds(cluster, "Succeeded") and not pods(cluster), "it succeeded and is cleaned")
         wait(lambda: "MPIJobSucceeded" in reasons(cluster), "the last event")
         assert "MPIJobFailed" not in reasons(cluster), "a role is there before it is bound"
+    _looked_at_no_more(cluster)
+
+
+def _looked_at_no_more(cluster: FakeCluster) -> None:
     listed = {resource for verb, resource in cluster.server.seen if verb in ("list", "watch")}
     assert listed == {"mpijobs", "pods", "jobs", "services"}
 
@@ -66,14 +70,6 @@ def _three_workers(spec: dict[str, Any]) -> None:
     spec["runPolicy"]["suspend"] = False
 
 
-def _edit(change: Any) -> Any:
-    def edit(document: dict[str, Any]) -> None:
-        change(document["spec"])
-        document["metadata"]["generation"] += 1
-
-    return edit
-
-
 def test_an_elastic_job_changes_its_size_within_the_rights_of_the_manifests(cluster, tmp_path):
     kubeconfig = install(cluster, tmp_path, "")
     terms = ProcessOptions(**{**BRISK, "lease": LeaseOptions(namespace=NAMESPACE, identity="op")})
@@ -84,12 +80,11 @@ def test_an_elastic_job_changes_its_size_within_the_rights_of_the_manifests(clus
         cluster.create(wish)
         wait(lambda: holds(cluster, "Running"), "the job runs")
         launcher = pods(cluster, "launcher")[0]["metadata"]
-        cluster.change("mpijobs", "train", _edit(_three_workers))
+        change(cluster, _three_workers)
         wait(lambda: status(cluster)["elastic"].get("lastChange") == "1 more worker runs", "a worker more")
         wait(lambda: _renewed(cluster).count("echo ") == 3, "the launcher's kubelet is told")
         assert pods(cluster, "launcher")[0]["metadata"]["uid"] == launcher["uid"]
-    listed = {resource for verb, resource in cluster.server.seen if verb in ("list", "watch")}
-    assert listed == {"mpijobs", "pods", "jobs", "services"}
+    _looked_at_no_more(cluster)
 
 
 def _renewed(cluster: FakeCluster) -> str:

@@ -4,17 +4,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.controller.running import (
-    BRISK,
-    Running,
-    condition,
-    holds,
-    job,
-    names,
-    pods,
-    reasons,
-    wait,
-)
+from tests.controller.running import BRISK, Running, change, condition, holds, job, names, pods, reasons, wait
 from tests.kube.fake import FakeCluster
 from tests.kube.user_session import kubeconfig_of
 
@@ -27,6 +17,11 @@ def counted(cluster: FakeCluster) -> FakeCluster:
     """A cluster that keeps what it is asked."""
     cluster.server.keeps_requests = True
     return cluster
+
+
+def _worker(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec of the workers' Pods."""
+    return spec["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
 
 
 def told(cluster: FakeCluster) -> str:
@@ -58,7 +53,7 @@ def test_a_quota_is_said_in_the_status_and_the_job_goes_on_once_there_is_room(co
 @pytest.mark.usefixtures("operator")
 def test_a_field_that_the_server_does_not_know_is_said_in_its_words(cluster):
     wish = job()
-    wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelecter"] = {"gpu": "h100"}
+    _worker(wish["spec"])["nodeSelecter"] = {"gpu": "h100"}
     cluster.create(wish)
     wait(lambda: holds(cluster, "Failed"), "the job failed")
     said = condition(cluster, "Failed")["message"]
@@ -69,16 +64,14 @@ def test_a_field_that_the_server_does_not_know_is_said_in_its_words(cluster):
 @pytest.mark.usefixtures("operator")
 def test_what_the_server_warns_of_is_said_once(cluster):
     wish = job(workers=5)
-    main = wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
-    main["env"] = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    _worker(wish["spec"])["containers"][0]["env"] = env
     cluster.create(wish)
     wait(lambda: holds(cluster, "Running"), "the job runs")
     wait(lambda: "MPIJobRunning" in reasons(cluster), "the last event")
-    words = [
-        one["message"] for one in cluster.list("events", "default") if one["reason"] == "APIServerWarning"
-    ]
-    assert len(words) == 1
-    assert 'spec.containers[0].env[1]: hides previous definition of "A"' in words[0]
+    assert reasons(cluster).count("APIServerWarning") == 1
+    said = " ".join(one["message"] for one in cluster.list("events", "default"))
+    assert 'spec.containers[0].env[1]: hides previous definition of "A"' in said
 
 
 @pytest.mark.usefixtures("operator")
@@ -101,8 +94,12 @@ def test_a_job_that_cannot_be_read_is_not_let_into_pods_that_take_its_workers_pl
 
 def test_a_spec_that_is_invalid_is_a_condition_and_may_be_corrected(counted, kubeconfig):
     """Such a spec was stored before our CRD, whose rules refuse it."""
+
+    def containers(*found: dict[str, str]) -> None:
+        change(counted, lambda spec: _worker(spec).update(containers=list(found)))
+
     counted.create(job())
-    counted.change("mpijobs", "train", _containers([]))
+    containers()
     with Running(kubeconfig):
         wait(lambda: condition(counted, "Created"), "it is said")
         said = condition(counted, "Created")
@@ -110,19 +107,15 @@ def test_a_spec_that_is_invalid_is_a_condition_and_may_be_corrected(counted, kub
         assert "containers" in said["message"]
         wait(lambda: "ValidationError" in reasons(counted), "an event says it")
         assert calm(counted) == 0
-        counted.change("mpijobs", "train", _containers([{"name": "main", "image": "x"}]))
+        containers({"name": "main", "image": "x"})
         wait(lambda: holds(counted, "Running"), "the job runs")
         assert condition(counted, "Failed") is None
 
 
 @pytest.mark.usefixtures("operator")
 def test_somebody_elses_pod_is_left_alone(cluster):
-    theirs = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "train-worker-0"},
-        "spec": {"containers": [{"name": "x", "image": "x"}]},
-    }
+    spec = {"containers": [{"name": "x", "image": "x"}]}
+    theirs = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "train-worker-0"}, "spec": spec}
     uid = cluster.create(theirs)["metadata"]["uid"]
     cluster.create(job())
     wait(lambda: "ErrResourceExists" in reasons(cluster), "it is said")
@@ -130,7 +123,7 @@ def test_somebody_elses_pod_is_left_alone(cluster):
     assert cluster.get("pods", "train-worker-0")["metadata"]["uid"] == uid
     wait(lambda: names(pods(cluster)) == [], "workers that were made beside it are gone")
     assert cluster.get("jobs", "train-launcher") is None
-    cluster.change("mpijobs", "train", _workers(4))
+    change(cluster, lambda spec: spec["mpiReplicaSpecs"]["Worker"].update(replicas=4))
     cluster.create(job("other"))
     wait(lambda: holds(cluster, "Running", "other"), "another job runs")
     assert "train-worker-3" not in names(pods(cluster)), "nothing more is made"
@@ -142,9 +135,7 @@ def test_somebody_elses_pod_is_left_alone(cluster):
 @pytest.mark.usefixtures("operator")
 def test_a_namespace_that_goes_takes_its_jobs_along_without_a_word(counted):
     counted.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
-    wish = job()
-    wish["metadata"]["namespace"] = "team"
-    counted.create(wish)
+    counted.create(job(namespace="team"))
     wait(lambda: [one for one in counted.list("pods", "team")], "Pods")
     counted.delete("namespaces", "team")
     wait(lambda: counted.get("namespaces", "team") is None, "the namespace is gone")
@@ -175,23 +166,22 @@ def test_the_job_of_the_reference_controller_is_taken_over(cluster, kubeconfig):
     assert {pod["metadata"]["uid"] for pod in pods(cluster) + pods(cluster, "launcher")} == uids
 
 
-def test_a_secret_that_a_waiting_pod_lacks_is_named_or_made_again(driven, tmp_path, monkeypatch):
+def test_a_secret_that_a_waiting_pod_lacks_is_named_or_made_again(fake, tmp_path, monkeypatch):
     monkeypatch.setattr("ringleader.kubernetes.operator.decide.obstacles.PATIENCE", 3.0)
     monkeypatch.setattr("ringleader.kubernetes.operator.runtime.observe.BRIEF", 0.1)
     wish = job()
-    worker = wish["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
-    worker["volumes"] = [
+    _worker(wish["spec"])["volumes"] = [
         {"name": "maybe", "secret": {"secretName": "none", "optional": True}},
         {"name": "data", "projected": {"sources": [{"secret": {"name": "data"}}]}},
     ]
-    with Running(driven.write_kubeconfig(tmp_path / "kubeconfig")):
-        driven.create(wish)
-        wait(lambda: driven.get("jobs", "train-launcher"), "all is made")
-        driven.delete("secrets", "train-ssh")
-        driven.kubelet.wait("train-worker-0", "ContainerCreating")
-        wait(lambda: "FailedMount" in reasons(driven), "it is said")
-        assert 'worker train-worker-0: FailedMount: volume data: Secret "data" not found' in told(driven)
-        wait(lambda: driven.get("secrets", "train-ssh"), "the job's own is made again")
+    with Running(fake.write_kubeconfig(tmp_path / "kubeconfig")):
+        fake.create(wish)
+        wait(lambda: fake.get("jobs", "train-launcher"), "all is made")
+        fake.delete("secrets", "train-ssh")
+        fake.kubelet.wait("train-worker-0", "ContainerCreating")
+        wait(lambda: "FailedMount" in reasons(fake), "it is said")
+        assert 'worker train-worker-0: FailedMount: volume data: Secret "data" not found' in told(fake)
+        wait(lambda: fake.get("secrets", "train-ssh"), "the job's own is made again")
 
 
 def test_without_rights_it_says_all_that_is_missing_and_ends(cluster, tmp_path):
@@ -205,12 +195,7 @@ def test_without_rights_it_says_all_that_is_missing_and_ends(cluster, tmp_path):
     assert isinstance(error, RefusedError)
     assert error.exit_code == 3
     text = str(error)
-    for missing in (
-        "patch mpijobs.kubeflow.org/status",
-        "create jobs.batch",
-        "get secrets",
-        "get configmaps",
-    ):
+    for missing in ("patch mpijobs.kubeflow.org/status", "create jobs.batch", "get secrets"):
         assert missing in text
     assert "pods" not in text
     assert "ringleader operator manifests" in text
@@ -230,26 +215,8 @@ def test_jobs_of_other_namespaces_are_left_alone(cluster, kubeconfig):
     cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     terms = ProcessOptions(**{**BRISK, "namespace": "default"})
     with Running(kubeconfig, terms=terms):
-        theirs = job("theirs")
-        theirs["metadata"]["namespace"] = "team"
-        cluster.create(theirs)
+        cluster.create(job("theirs", namespace="team"))
         cluster.create(job())
         wait(lambda: holds(cluster, "Running"), "our job runs")
     assert "status" not in cluster.get("mpijobs", "theirs", "team")
     assert not cluster.list("pods", "team")
-
-
-def _containers(found: list[dict[str, Any]]):
-    def edit(document: dict[str, Any]) -> None:
-        document["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"] = found
-        document["metadata"]["generation"] += 1
-
-    return edit
-
-
-def _workers(count: int):
-    def edit(document: dict[str, Any]) -> None:
-        document["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = count
-        document["metadata"]["generation"] += 1
-
-    return edit

@@ -18,7 +18,6 @@ NAMED = r"# (\S+\.\w+)\n"
 
 
 def text_of(page: str) -> str:
-    """Return the text of a page, by its path in the repository."""
     return (ROOT / page).read_text(encoding="utf-8")
 
 

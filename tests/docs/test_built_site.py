@@ -1,19 +1,14 @@
 """The site as `make docs` builds it: its links, what it is found by, and how it looks in a browser."""
 
-import html
-import json
 import os
-import re
 import sys
 import tomllib
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from tests.browser import PHONE, browse
 from tests.commands import finished
 from tests.docs.pages import ROOT
 
@@ -23,25 +18,21 @@ GOALS = tomllib.loads((Path(__file__).parent / "goals.toml").read_text(encoding=
 FRONT = "index.html"
 
 
-@dataclass
 class Page(HTMLParser):
     """What of a page can be followed."""
 
-    file: Path
-    ids: set[str] = field(default_factory=set)
-    links: list[str] = field(default_factory=list)
-    """Of the whole page, pictures and scripts too."""
-    loaded: list[str] = field(default_factory=list)
-    """What a browser fetches to show the page."""
-    shown: list[str] = field(default_factory=list)
-    """Of the text and the tabs above it, where a reader looks first."""
-    text: str = ""
-    depth: int = 0
-    """How many elements of the text or the tabs are open."""
-
-    def __post_init__(self) -> None:
+    def __init__(self, file: Path) -> None:
         super().__init__()
-        self.feed(self.file.read_text(encoding="utf-8"))
+        self.file, self.text = file, ""
+        self.ids: set[str] = set()
+        self.links: list[str] = []
+        """Of the whole page, pictures and scripts too."""
+        self.loaded: list[str] = []
+        """What a browser fetches to show the page."""
+        self.shown: list[str] = []
+        """Of the text and the tabs above it, where a reader looks first."""
+        self._depth = 0
+        self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note a link and what can be linked to."""
@@ -51,13 +42,13 @@ class Page(HTMLParser):
         self.loaded += [values["src"]] if "src" in values else []
         self.loaded += [values["href"]] if values.get("rel") in ("stylesheet", "icon", "preload") else []
         inside = tag == "article" or "md-tabs" in values.get("class", "").split()
-        self.depth += inside or (self.depth > 0 and tag in ("article", "nav"))
-        if self.depth and tag == "a":
+        self._depth += inside or (self._depth > 0 and tag in ("article", "nav"))
+        if self._depth and tag == "a":
             self.shown.append(values.get("href", ""))
 
     def handle_endtag(self, tag: str) -> None:
         """Note the end of the text or the tabs."""
-        self.depth -= self.depth > 0 and tag in ("article", "nav")
+        self._depth -= self._depth > 0 and tag in ("article", "nav")
 
     def handle_data(self, data: str) -> None:
         """Note the text."""
@@ -122,66 +113,3 @@ def test_a_goal_is_reached_in_three_clicks_or_one_search(
         assert any(end and end[0] == site / there for end in ends), f"{here} has no link to {there}"
         here = there
     assert goal["says"] in pages[clicks[-1]].text
-
-
-CHINESE = [
-    {"want": "退出码", "search": "退出码", "click": ["guides/kubernetes.zh-CN.html"]},
-    {"want": "互不通信", "search": "互不通信", "click": ["guides/scaling.zh-CN.html"]},
-]
-"""Words within a sentence, which has no spaces."""
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize(
-    "goal", [*(one for one in GOALS if "search" in one), *CHINESE], ids=lambda goal: goal["want"]
-)
-def test_the_search_finds_it(site: Path, tmp_path: Path, goal: dict[str, Any]) -> None:
-    """Opened from a disk, without a server; the page is one of the first five."""
-    address = f"{(site / FRONT).as_uri()}?q={quote(goal['search'])}"
-    shown = browse(tmp_path, "--window-size=1280,900", "--virtual-time-budget=15000", "--dump-dom", address)
-    found = re.findall(r'<a href="([^"]*)" class="md-search-result__link', shown)
-    first = list(
-        dict.fromkeys(urlsplit(html.unescape(link)).path.rpartition(site.name + "/")[2] for link in found)
-    )
-    assert goal["click"][0] in first[:5], first[:10]
-
-
-LOOK = """
-<script>
-addEventListener("load", () => setTimeout(() => {
-  const box = document.querySelector(".md-search__form").getBoundingClientRect();
-  const button = document.querySelector('.md-header label[for="__search"]').getBoundingClientRect();
-  const width = document.documentElement.clientWidth;
-  const found = JSON.stringify({
-    wide: document.documentElement.scrollWidth > width + 1,
-    box: box.width > 150 && box.left >= 0 && box.right <= width && box.height > 20,
-    button: button.width > 20 && button.right <= width,
-    text: document.querySelector("article h1").getBoundingClientRect().width,
-  });
-  document.title = found;
-  parent.postMessage(found, "*");
-}, 500));
-</script>
-"""
-"""Put into a copy of a page: is it wider than the window, and can one see where to search?"""
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("path", [FRONT, "guides/kubernetes.html", "reference/api/torch.html"])
-def test_a_page_fits_and_shows_where_to_search(site: Path, tmp_path: Path, path: str, width: int) -> None:
-    page = site / path
-    probed = page.with_name(f"probed-{width}.html")
-    probed.write_text(page.read_text(encoding="utf-8").replace("</body>", LOOK + "</body>"), encoding="utf-8")
-    file = probed
-    if width < 500:
-        file = page.with_name("phone.html")
-        file.write_text(PHONE.format(page=probed.name, width=width), encoding="utf-8")
-    words = (f"--window-size={max(width, 500)},1600", "--virtual-time-budget=8000", "--dump-dom")
-    found = re.search(r"<title>(\{.*?\})</title>", browse(tmp_path, *words, file.as_uri()))
-    probed.unlink()
-    assert found
-    seen = json.loads(html.unescape(found[1]))
-    assert not seen["wide"]
-    assert seen["box"] if width >= 1280 else seen["button"], seen
-    assert seen["text"] > 200

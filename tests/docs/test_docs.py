@@ -224,7 +224,7 @@ NAMED: dict[str, list[str]] = {
         f"no Pod for {int(obstacles.LAUNCHER_PATIENCE)} s",
         f"{conditions.LONGEST_MESSAGE} characters",
         f"A failure {int(first_failure.EPISODE / 60)} minutes older",
-    ],
+    ]
 }
 """Page → what is in it: reasons, annotations, numbers of the program."""
 

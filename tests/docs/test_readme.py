@@ -1,5 +1,6 @@
-"""The README: its length and order, its numbers against stored results, and each of its commands, run."""
+"""The README: its length and order, its numbers and pictures against stored results, its commands, run."""
 
+import importlib.util
 import json
 import os
 import re
@@ -9,12 +10,15 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 from tests.commands import finished
 from tests.docs.pages import ROOT, blocks
 
 from ringleader.gpu_record import lines
+from ringleader.report.text import runs_text
 
 README, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
 RESULTS = ROOT / "benchmarks/results"
@@ -39,13 +43,12 @@ def test_it_is_one_page(page: Path) -> None:
 
 def test_it_goes_from_what_it_is_to_where_to_go_next() -> None:
     text = README.read_text(encoding="utf-8")
-    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    wanted = "Install", "Start", "What has run", "Proof", "Compared", "The report", "Where to go"
-    assert [title.startswith(word) for title, word in zip(titles, wanted, strict=True)] == [True] * 7
+    titles = " ".join(re.findall(r"^## (\w+)", text, re.MULTILINE))
+    assert titles == "Install Start What Proof Compared The Where"
     before = text.partition("## Install")[0]
     assert "docs/images/speed-up.svg" in before and "not yet run on a GPU or on RDMA hardware" in before
-    assert [INSTALL in console()[0], START in console()[1], LAB in console()[2]] == [True] * 3
-    assert len(console()) == 3, "a block that no test here runs"
+    shown = [word in body for word, body in zip((INSTALL, START, LAB), console(), strict=True)]
+    assert shown == [True] * 3, "a block that no test here runs"
 
 
 def test_the_chinese_one_shows_the_same_output_pictures_and_sources() -> None:
@@ -60,11 +63,8 @@ def test_the_numbers_of_the_comparison_are_those_of_the_stored_results() -> None
     names = ("ours", "torchrun", "Horovod", "ours, one fewer", "Horovod, one fewer")
     middle = {name: statistics.median(stored[name]["seconds"]) for name in names}
     row = next(line for line in text.splitlines() if line.startswith("| time to replace a killed rank"))
-    assert re.findall(r"([\d.]+) s", row) == [
-        f"{middle['ours']:.2f}",
-        f"{middle['torchrun']:.1f}",
-        f"{middle['Horovod']:.1f}",
-    ]
+    replaced = [f"{middle['ours']:.2f}", f"{middle['torchrun']:.1f}", f"{middle['Horovod']:.1f}"]
+    assert re.findall(r"([\d.]+) s", row) == replaced
     row = next(line for line in text.splitlines() if line.startswith("| time to continue with one rank"))
     fewer = [middle["ours, one fewer"], middle["Horovod, one fewer"]]
     assert re.findall(r"([\d.]+) s", row) == [f"{value:.2f}" for value in fewer]
@@ -140,3 +140,68 @@ def test_the_demo_ends_with_a_finding() -> None:
     assert last == f"Finding: {stored['headline']}"
     assert re.match(r"Finding: 2 ranks do [\d.]+× the work of one", last), last
     assert "to tell" not in last
+
+
+# --- pictures ---------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "scripts/pictures.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def words(drawing: str) -> list[str]:
+    return [
+        "".join(one.itertext()) for one in ElementTree.fromstring(drawing).iter() if one.tag.endswith("text")
+    ]
+
+
+def test_they_show_what_is_stored(pictures: ModuleType) -> None:
+    for name, drawing in pictures.drawings(pictures.stored_run()).items():
+        kept = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
+        assert words(kept) == words(drawing), f"make pictures renews {name}"
+        assert re.findall(r"<desc.*?</desc>", kept) == re.findall(r"<desc.*?</desc>", drawing)
+        assert f"docs/images/{name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_shows_what_the_run_prints(pictures: ModuleType) -> None:
+    printed = runs_text([pictures.stored_run()]).splitlines()
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```\n(hosts×slots.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    shown = [line for line in block.splitlines() if line != "…"]
+    assert shown[:-1] == printed[: len(shown) - 1], "the table and the headline"
+    assert shown[-1] in printed
+
+
+def test_they_need_nothing_else(pictures: ModuleType) -> None:
+    for name in pictures.FILES.values():
+        drawing = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
+        assert re.findall(r"https?://[^\"<]*", drawing) == ["http://www.w3.org/2000/svg"]
+        used, made = set(re.findall(r"var\((--[\w-]+)\)", drawing)), set(re.findall(r"(--[\w-]+):", drawing))
+        assert used <= made, f"{name}: a color that only the page has"
+
+
+def test_the_screenshot_is_beside_them() -> None:
+    assert (ROOT / "docs/images/scaling-report.png").read_bytes()[:4] == b"\x89PNG"
+    assert "docs/images/scaling-report.png" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+# --- a release --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_outside_of_a_checkout_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts/release"
+    script.write_bytes((ROOT / "scripts/release").read_bytes())
+    script.chmod(0o755)
+    environ = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    done = subprocess.run([script], env=environ, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and "git checkout" in done.stderr and not (tmp_path / "dist").exists()

@@ -4,10 +4,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from tests.commands import finished
@@ -37,27 +36,6 @@ class Ended:
         return found[0]
 
 
-class Run(Protocol):
-    """Run an example to its end."""
-
-    def __call__(
-        self,
-        example: str,
-        *arguments: object,
-        ranks: int,
-        uncoupled: bool = False,
-        fails: bool = False,
-        launched: bool = False,
-        quiet: bool = True,
-    ) -> Ended:
-        """On ``ranks`` ranks; ``fails`` says that it is meant to, else a failure fails the test.
-
-        ``launched``: by ``ringleader run``, as users do it; otherwise in ranks that live through all tests.
-        ``quiet``: a healthy job has nothing to say on standard error.
-        """
-        ...
-
-
 @pytest.fixture(scope="session")
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPools]:
     """The ranks that live through all tests."""
@@ -67,8 +45,13 @@ def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RankPools]:
 
 
 @pytest.fixture
-def run(pools: RankPools) -> Run:
-    """Return a function that runs an example, one thread per rank."""
+def run(pools: RankPools) -> Callable[..., Ended]:
+    """Return a function that runs an example on ``ranks`` ranks, one thread per rank, to its end.
+
+    ``fails`` says that it is meant to, else a failure fails the test. ``launched``: by ``ringleader run``, as
+    users do it; otherwise in ranks that live through all tests. ``quiet``: a healthy job has nothing
+    to say on standard error.
+    """
 
     def run_example(
         example: str,

@@ -17,9 +17,6 @@ def test_row_follows_the_formulas() -> None:
     """Rates 10, 20, 40, 40: mean of times, not of rates; population deviation over the root; 1.4826 MAD."""
     seconds = [0.8, 0.4, 0.2, 0.2]
     assert row(4, seconds, 8, 7.8999) == "4\timages/sec: 20.0 +/- 6.5 (jitter = 14.8)\t7.900"
-
-
-def test_one_step_has_no_spread() -> None:
     assert row(1, [0.5], 4, 6.9) == "1\timages/sec: 8.0 +/- 0.0 (jitter = 0.0)\t6.900"
 
 

@@ -19,9 +19,9 @@ def ended(run: Callable, script: str, *words: object) -> list[str]:
     return run(f"libraries/{script}.py", *words, ranks=2, launched=True, quiet=False).lines
 
 
-def reported(lines: list[str], pattern: str) -> list[str]:
+def reported(lines: list[str], pattern: str, what: str = "rank") -> list[str]:
     """Return what both ranks report, each with its own number and the job's size."""
-    found = [re.match(rf"\[(\d)\] rank (\d) of 2{pattern}$", line) for line in lines if " of 2" in line]
+    found = [re.match(rf"\[(\d)\] {what} (\d) of 2{pattern}$", line) for line in lines if " of 2" in line]
     matches = sorted((match[1], match[2], match[3]) for match in found if match)
     assert [match[:2] for match in matches] == [("0", "0"), ("1", "1")], lines
     return [match[2] for match in matches]
@@ -31,6 +31,20 @@ def falls(lines: list[str]) -> bool:
     """Return whether rank 0 printed three losses, each smaller than the last."""
     losses = [float(line.rpartition(" ")[2]) for line in lines if re.match(r"\[0\] epoch \d: loss", line)]
     return len(losses) == 3 and losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.torch
+@pytest.mark.mpi
+@pytest.mark.long
+def test_a_script_for_torchrun_runs_unmodified(run: Callable) -> None:
+    ended = run("ddp_torchrun.py", ranks=2, launched=True, quiet=False)
+    assert falls(ended.lines)
+    one, other = reported(ended.lines, ": (.*)", "parameters of rank")
+    assert one == other
+    [line] = ended.errors.splitlines()  # what carried it is said, for it is not the engine's
+    assert line.startswith("ringleader: localhost, between its ranks: TCP on lo carried 100% of ")
+    text = (EXAMPLES / "ddp_torchrun.py").read_text().lower()
+    assert "ringleader" not in text and "hvd" not in text
 
 
 @pytest.mark.torch

@@ -30,7 +30,6 @@ READ_AT = 1_800_000_000.0
 
 
 def tree(name: str) -> Tree:
-    """Return a host's files, variables and addresses as values."""
     found = Tree(hostname=name.replace("_", "-"))
     HOSTS[name](found)
     found.software(gpus="sys/module/nvidia/version" in found.files)
@@ -38,20 +37,17 @@ def tree(name: str) -> Tree:
 
 
 def write(name: str, root: Path) -> Path:
-    """Write a host's files below ``root``; return it."""
     tree(name).write(root)
     return root
 
 
 def read(name: str, root: Path) -> HostFacts:
-    """Read a host that ``write`` wrote, with its variables and addresses."""
     described = tree(name)
     return read_host(root, described.environ, ipv4=lambda: list(described.ipv4))
 
 
 @functools.cache
 def facts(name: str) -> HostFacts:
-    """Return the facts of a host, through the readers; the same in every run."""
     with tempfile.TemporaryDirectory(prefix="host-", dir=MEMORY) as place:
         found = read(name, write(name, Path(place)))
     return dataclasses.replace(found, clock=Clock(read_at=READ_AT, synchronized=True), seconds=0.0)

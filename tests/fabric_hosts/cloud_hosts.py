@@ -32,10 +32,7 @@ def connectx_pod(tree: Tree) -> None:
     )
     tree.all("sys/fs/cgroup", {"cpu.max": "800000 100000", "memory.max": 64 << 30, "pids.max": 4096})
     tree.file("sys/fs/cgroup/rdma.max", "mlx5_4 hca_handle=max hca_object=max")
-    tree.environ |= {
-        "KUBERNETES_SERVICE_HOST": "10.96.0.1",
-        "PCIDEVICE_NVIDIA_COM_RDMA_VF": "0000:3b:00.4",
-    }
+    tree.environ |= {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "PCIDEVICE_NVIDIA_COM_RDMA_VF": "0000:3b:00.4"}
     above = ("pci0000:3a", "0000:3a:00.0")
     tree.bridge(*above, node=0)
     for index in range(6):
@@ -46,7 +43,6 @@ def connectx_pod(tree: Tree) -> None:
             address,
             vendor=MELLANOX,
             device=CONNECTX_VF if virtual else CONNECTX6DX,
-            code=0x020000,
             driver="mlx5_core",
             node=0,
             speed="" if virtual else "16.0",
@@ -82,8 +78,6 @@ def connectx_pod(tree: Tree) -> None:
             tree.netdev("net1", device=place, mtu=9000, speed=100_000, ipv4="192.168.100.5")
     tree.netdev("eth0", mtu=1450, speed=10_000, ipv4="10.244.3.17")
     tree.ipv6("eth0", "fe80000000000000d0a1b2fffec3d4e5")
-    tree.file("dev/infiniband/rdma_cm", "")
-    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
     tree.verbs("mlx5", release="39.0")
 
 
@@ -112,7 +106,6 @@ def efa(tree: Tree) -> None:
             f"0000:{bus}:1b.0",
             vendor=AMAZON,
             device=0xEFA1,
-            code=0x020000,
             driver="efa",
             node=node,
             speed="8.0",
@@ -143,26 +136,12 @@ def efa(tree: Tree) -> None:
             },
         )
         for slot in range(2):
-            gpu = f"0000:{bus}:{0x1C + slot:02x}.0"
-            tree.pci(
-                *above,
-                gpu,
-                vendor=NVIDIA,
-                device=0x20B0,
-                code=0x030200,
-                driver="nvidia",
-                node=node,
-                speed="16.0",
-                width=16,
-                bars=(16 * MIB, 64 << 30, 32 * MIB),
-            )
-            tree.nvidia_gpu(2 * index + slot, gpu, "NVIDIA A100-SXM4-40GB")
-    ena = tree.pci(
-        "pci0000:00", "0000:00:05.0", vendor=AMAZON, device=0xEC20, code=0x020000, driver="ena", node=0
-    )
+            words = {"node": node, "speed": "16.0", "width": 16, "size": 64 << 30}
+            path, model = (*above, f"0000:{bus}:{0x1C + slot:02x}.0"), "NVIDIA A100-SXM4-40GB"
+            tree.gpu(*path, number=2 * index + slot, model=model, device=0x20B0, **words)
+    ena = tree.pci("pci0000:00", "0000:00:05.0", vendor=AMAZON, device=0xEC20, driver="ena", node=0)
     tree.netdev("ens5", device=ena, mtu=9001, ipv4="172.31.5.10")
-    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
-    tree.verbs("efa")
+    tree.verbs("efa", has_cm=False)
     tree.library("libfabric.so.1", "28.0", place="opt/amazon/efa/lib64")
 
 
@@ -181,24 +160,9 @@ def erdma(tree: Tree) -> None:
     for index, (name, driver, device) in enumerate(
         (("eth0", "virtio-pci", 0x1000), ("eth1", "virtio-pci", 0x1000))
     ):
-        place = tree.pci(
-            "pci0000:00",
-            f"0000:00:0{5 + index}.0",
-            vendor=VIRTIO,
-            device=device,
-            code=0x020000,
-            driver=driver,
-        )
+        place = tree.pci("pci0000:00", f"0000:00:0{5 + index}.0", vendor=VIRTIO, device=device, driver=driver)
         tree.netdev(name, device=f"{place}/virtio{index}", mtu=8500, ipv4=f"192.168.0.{31 + index}")
-    nic = tree.pci(
-        "pci0000:00",
-        "0000:00:07.0",
-        vendor=ALIBABA,
-        device=0x107F,
-        code=0x020000,
-        driver="erdma",
-        bars=(MIB,),
-    )
+    nic = tree.pci("pci0000:00", "0000:00:07.0", vendor=ALIBABA, device=0x107F, driver="erdma", bars=(MIB,))
     guid = "0216:3eff:fe0a:bc01"
     device = tree.rdma("erdma_0", device=nic, node_type="4: RNIC", firmware="0.2.0", guid=guid, verbs=0)
     tree.port(
@@ -210,39 +174,24 @@ def erdma(tree: Tree) -> None:
         table=1,
         hw_counters={"hw_tx_bytes_cnt": 900_000, "hw_rx_bytes_cnt": 800_000},
     )
-    tree.file("dev/infiniband/rdma_cm", "")
     tree.verbs("erdma")
 
 
 def cloud_vm(tree: Tree) -> None:
     """A virtual machine with one H100 and a NIC on a flat virtual PCI bus: nothing of the real one shows."""
     tree.system(
-        memory=128,
-        cpus="0-25",
-        modules=("virtio_net", "nvidia", "nvidia_uvm"),
-        hypervisor=True,
-        shm="64m",
+        memory=128, cpus="0-25", modules=("virtio_net", "nvidia", "nvidia_uvm"), hypervisor=True, shm="64m"
     )
     tree.process(capabilities=CAPABILITIES_OF_A_CONTAINER, memlock="65536", nofile=1024, seccomp=2)
     tree.all("sys/class/dmi/id", {"sys_vendor": "QEMU", "product_name": "Standard PC (Q35 + ICH9, 2009)"})
     tree.file(".dockerenv", "")
     tree.nvidia("535.183.01", open_modules=False)
-    nic = tree.pci(
-        "pci0000:00", "0000:00:03.0", vendor=VIRTIO, device=0x1041, code=0x020000, driver="virtio-pci"
-    )
+    nic = tree.pci("pci0000:00", "0000:00:03.0", vendor=VIRTIO, device=0x1041, driver="virtio-pci")
     tree.netdev("eth0", device=f"{nic}/virtio0", mtu=1460, ipv4="10.128.0.9")
     for number, address in enumerate(("0000:00:05.0", "0000:00:06.0")):
-        tree.pci(
-            "pci0000:00",
-            address,
-            vendor=NVIDIA,
-            device=0x2331,
-            code=0x030200,
-            driver="nvidia",
-            bars=(16 * MIB, 128 << 30, 32 * MIB),
-        )
         # The container was given the first one only.
-        tree.nvidia_gpu(number, address, "NVIDIA H100 PCIe", device_file=number == 0)
+        path, model = ("pci0000:00", address), "NVIDIA H100 PCIe"
+        tree.gpu(*path, number=number, model=model, device=0x2331, has_file=number == 0)
 
 
 def gpu_vm(tree: Tree) -> None:
@@ -251,12 +200,9 @@ def gpu_vm(tree: Tree) -> None:
     tree.process(uid=1000, capabilities=0, bounding=0, memlock="8388608", nofile=1024, nofile_hard=1048576)
     tree.all("sys/class/dmi/id", {"sys_vendor": "Google", "product_name": "Google Compute Engine"})
     tree.nvidia("550.90.07")
-    nic = tree.pci("pci0000:00", "0000:00:04.0", vendor=0x1AE0, device=0x0042, code=0x020000, driver="gve")
+    nic = tree.pci("pci0000:00", "0000:00:04.0", vendor=0x1AE0, device=0x0042, driver="gve")
     drops = {"rx_packets": 8_000_000, "tx_packets": 7_000_000, "rx_dropped": 35}
     tree.netdev("ens4", device=nic, mtu=1460, ipv4="10.128.0.21", statistics=drops)
     tree.sysctl("net.ipv4.conf.all.rp_filter", 1)
-    tree.pci(
-        "pci0000:00", "0000:00:03.0", vendor=NVIDIA, device=0x27B8, code=0x030200, driver="nvidia",
-        bars=(16 * MIB, 32 << 30, 32 * MIB),
-    )  # fmt: skip
-    tree.nvidia_gpu(0, "0000:00:03.0", "NVIDIA L4")
+    path = ("pci0000:00", "0000:00:03.0")
+    tree.gpu(*path, number=0, model="NVIDIA L4", device=0x27B8, size=32 << 30)

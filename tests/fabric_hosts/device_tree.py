@@ -2,7 +2,7 @@
 
 import os
 import struct
-from collections.abc import Mapping
+from typing import Any
 
 from tests.fabric_hosts.file_tree import UNREADABLE, FileTree
 
@@ -43,49 +43,33 @@ class DeviceTree(FileTree):
         self._ipv6: list[str] = []
         self.netdev("lo", kind=772, mtu=65536, state="unknown", carrier=1)
 
-    # --- PCI ----------------------------------------------------------------------------------------------
-
     def pci(
         self,
-        *path: str,
-        vendor: int,
-        device: int,
-        code: int,
-        driver: str = "",
-        node: int = -1,
-        speed: str = "",
-        width: int = 0,
-        speed_max: str = "",
-        width_max: int = 0,
-        bars: tuple[int, ...] = (),
-        config: bytes = b"",
-        physical_function: str = "",
-        group: int | None = None,
-        interrupts: Mapping[int, str] | None = None,
-    ) -> str:
+        *path,
+        vendor,
+        device,
+        code=131072,
+        driver="",
+        node=-1,
+        speed="",
+        width=0,
+        speed_max="",
+        width_max=0,
+        bars=(),
+        config=b"",
+        physical_function="",
+        group=None,
+        interrupts=None,
+    ):
         """Add a device: ``pci("pci0000:15", "0000:15:01.0", …)``, from the root complex to itself."""
         place = "sys/devices/" + "/".join(path)
         self.link(f"sys/bus/pci/devices/{path[-1]}", place)
-        self.all(
-            place,
-            {
-                "vendor": f"0x{vendor:04x}",
-                "device": f"0x{device:04x}",
-                "class": f"0x{code:06x}",
-                "numa_node": node,
-                "resource": _resource(bars),
-            },
-        )
+        self.all(place, {"vendor": f"0x{vendor:04x}", "device": f"0x{device:04x}", "class": f"0x{code:06x}"})
+        self.all(place, {"numa_node": node, "resource": _resource(bars)})
         if speed:
-            self.all(
-                place,
-                {
-                    "current_link_speed": f"{speed} GT/s PCIe",
-                    "max_link_speed": f"{speed_max or speed} GT/s PCIe",
-                    "current_link_width": width,
-                    "max_link_width": width_max or width,
-                },
-            )
+            best = f"{speed_max or speed} GT/s PCIe"
+            self.all(place, {"current_link_speed": f"{speed} GT/s PCIe", "max_link_speed": best})
+            self.all(place, {"current_link_width": width, "max_link_width": width_max or width})
         if config:
             self.file(f"{place}/config", config)
         if driver:
@@ -102,34 +86,23 @@ class DeviceTree(FileTree):
         return place
 
     def bridge(self, *path: str, node: int = -1, acs: bool | None = None, device: int = 0x1030) -> str:
-        """Add a bridge; ``acs``: whether its access control redirects, ``None``: it is not to be read."""
-        return self.pci(
-            *path,
-            vendor=0x1000,
-            device=device,
-            code=0x060400,
-            driver="pcieport",
-            node=node,
-            speed="32.0",
-            width=16,
-            config=b"\0" * 64 if acs is None else config_space(acs_redirects=acs),
-        )
-
-    # --- network interfaces -------------------------------------------------------------------------------
+        config = b"\0" * 64 if acs is None else config_space(acs_redirects=acs)
+        fields: dict[str, Any] = {"code": 0x060400, "driver": "pcieport", "node": node, "config": config}
+        return self.pci(*path, vendor=0x1000, device=device, speed="32.0", width=16, **fields)
 
     def netdev(
         self,
-        name: str,
+        name,
         *,
-        device: str = "",
-        kind: int = 1,
-        mtu: int = 1500,
-        state: str = "up",
-        carrier: int = 1,
-        speed: int | None = None,
-        ipv4: str = "",
-        statistics: Mapping[str, int] | None = None,
-    ) -> None:
+        device="",
+        kind=1,
+        mtu=1500,
+        state="up",
+        carrier=1,
+        speed=None,
+        ipv4="",
+        statistics=None,
+    ):
         """Add a network interface of ``device`` (what ``pci`` returned; empty: virtual); speed in Mb/s."""
         place = f"{device or 'sys/devices/virtual'}/net/{name}"
         self.link(f"sys/class/net/{name}", place)
@@ -147,36 +120,28 @@ class DeviceTree(FileTree):
             self.ipv4.append((name, ipv4))
 
     def ipv6(self, name: str, address: str) -> None:
-        """Add an IPv6 address, 32 hexadecimal digits."""
         self._ipv6.append(f"{address} 02 40 20 80 {name:>8}")
         self.file("proc/net/if_inet6", "\n".join(self._ipv6))
 
-    # --- RDMA ---------------------------------------------------------------------------------------------
-
     def rdma(
         self,
-        name: str,
+        name,
         *,
-        device: str = "",
-        node_type: str = "1: CA",
-        hca_type: str = "",
-        board: str = "",
-        firmware: str = "",
-        guid: str = "0000:0000:0000:0000",
-        parent: str = "",
-        verbs: int | None = None,
-        device_file: bool = True,
-    ) -> str:
+        device="",
+        node_type="1: CA",
+        hca_type="",
+        board="",
+        firmware="",
+        guid="0000:0000:0000:0000",
+        parent="",
+        verbs=None,
+        device_file=True,
+    ):
         """Add an RDMA device of ``device`` (what ``pci`` returned; empty: a soft one); return its place."""
         place = f"{device or 'sys/devices/virtual'}/infiniband/{name}"
         self.link(f"sys/class/infiniband/{name}", place)
-        known = {
-            "node_type": node_type,
-            "hca_type": hca_type,
-            "board_id": board,
-            "fw_ver": firmware,
-            "node_guid": guid,
-        }
+        known = {"node_type": node_type, "hca_type": hca_type, "board_id": board, "fw_ver": firmware}
+        known["node_guid"] = guid
         self.all(place, {one: content for one, content in known.items() if content})
         if device:
             self.link(f"{place}/device", device)
@@ -192,35 +157,25 @@ class DeviceTree(FileTree):
 
     def port(
         self,
-        device: str,
-        number: int = 1,
+        device,
+        number=1,
         *,
-        state: str = "4: ACTIVE",
-        physical: str = "5: LinkUp",
-        rate: str,
-        link_layer: str = "InfiniBand",
-        lid: int = 0,
-        sm_lid: int = 0,
-        pkeys: tuple[int, ...] = (0xFFFF,),
-        gids: tuple[tuple[str, str | None, str | None], ...] = (),
-        table: int = 8,
-        counters: Mapping[str, object] | None = None,
-        hw_counters: Mapping[str, object] | None = None,
-    ) -> None:
+        state="4: ACTIVE",
+        physical="5: LinkUp",
+        rate,
+        link_layer="InfiniBand",
+        lid=0,
+        sm_lid=0,
+        pkeys=(65535,),
+        gids=(),
+        table=8,
+        counters=None,
+        hw_counters=None,
+    ):
         """Add a port; ``gids``: address, type and interface of each entry, ``table``: entries in all."""
         place = f"{device}/ports/{number}"
-        self.all(
-            place,
-            {
-                "state": state,
-                "phys_state": physical,
-                "rate": rate,
-                "link_layer": link_layer,
-                "lid": f"0x{lid:x}",
-                "sm_lid": f"0x{sm_lid:x}",
-                "sm_sl": 0,
-            },
-        )
+        self.all(place, {"state": state, "phys_state": physical, "rate": rate, "link_layer": link_layer})
+        self.all(place, {"lid": f"0x{lid:x}", "sm_lid": f"0x{sm_lid:x}", "sm_sl": 0})
         keys = (*pkeys, *(0,) * (4 - len(pkeys)))
         self.all(f"{place}/pkeys", {str(index): f"0x{key:04x}" for index, key in enumerate(keys)})
         empty = ":".join(["0000"] * 8)
@@ -235,10 +190,15 @@ class DeviceTree(FileTree):
             every = dict.fromkeys(HW_COUNTERS, 0) | {"lifespan": 10} | dict(hw_counters)
             self.all(f"{place}/hw_counters", every)
 
-    # --- GPUs -------------------------------------------------------------------------------
+    def ndr(self, number: int, device: str, guid: str, *, firmware: str = "28.43.2566", **port: Any) -> None:
+        """Add a ConnectX-7 of NDR InfiniBand of ``device``; ``port``: what ``port`` takes."""
+        words = {"hca_type": "MT4129", "board": "MT_0000000838", "firmware": firmware, "guid": guid}
+        place = self.rdma(f"mlx5_{number}", device=device, verbs=number, **words)
+        gids = ((link_local_gid(guid), "IB/RoCE v1", UNREADABLE),)
+        usual = {"rate": "400 Gb/sec (4X NDR)", "sm_lid": 1, "gids": gids, "counters": {}, "hw_counters": {}}
+        self.port(place, **usual | port)
 
     def nvidia(self, version: str = "570.133.20", *, open_modules: bool = True) -> None:
-        """Add the NVIDIA driver."""
         kind = "Open Kernel Module" if open_modules else "Kernel Module"
         self.file(
             "proc/driver/nvidia/version",
@@ -246,20 +206,22 @@ class DeviceTree(FileTree):
         )
         self.file("sys/module/nvidia/version", version)
 
-    def nvidia_gpu(self, number: int, address: str, model: str, *, device_file: bool = True) -> None:
-        """Add what the NVIDIA driver tells of a GPU, and its device file."""
+    def gpu(self, *path, number, model, device, size=128 << 30, has_file=True, **pci):
+        """Add an NVIDIA GPU with so large a BAR: the PCI device, what the driver tells of it, its file."""
+        bars = (16 << 20, size, 32 << 20)
+        self.pci(*path, vendor=0x10DE, device=device, code=0x030200, driver="nvidia", bars=bars, **pci)
+        address = path[-1]
         self.file(
             f"proc/driver/nvidia/gpus/{address}/information",
             f"Model: \t\t {model}\nIRQ:   \t\t 60\n"
             f"GPU UUID: \t GPU-{number:08x}-aaaa-bbbb-cccc-{number:012x}\n"
             f"Bus Location: \t {address}\nDevice Minor: \t {number}\nGPU Excluded:\t No",
         )
-        if device_file:
+        if has_file:
             self.file(f"dev/nvidia{number}", "")
 
 
 def config_space(*, acs_redirects: bool) -> bytes:
-    """Return a configuration space with an AER and an ACS capability."""
     config = bytearray(4096)
     struct.pack_into("<I", config, 0x100, 0x0001 | 1 << 16 | 0x148 << 20)
     struct.pack_into("<IHH", config, 0x148, 0x000D | 1 << 16, 0x5F, 0x1D if acs_redirects else 0)
@@ -267,7 +229,6 @@ def config_space(*, acs_redirects: bool) -> bytes:
 
 
 def nic_config(*, relaxed_ordering: bool = True, read_request: int = 4096) -> bytes:
-    """Return the configuration space of a NIC whose second capability is PCI Express."""
     config = bytearray(256)
     config[0x06], config[0x34] = 0x10, 0x40
     struct.pack_into("<BB", config, 0x40, 0x01, 0x60)
@@ -290,7 +251,6 @@ def _resource(bars: tuple[int, ...]) -> str:
 
 
 def ipv4_gid(address: str) -> str:
-    """Return the GID of an IPv4 address: ``0000:…:ffff:0a00:0001``."""
     high, upper, lower, low = (int(part) for part in address.split("."))
     return f"0000:0000:0000:0000:0000:ffff:{high << 8 | upper:04x}:{lower << 8 | low:04x}"
 
@@ -301,6 +261,5 @@ def link_local_gid(guid: str) -> str:
 
 
 def roce_gids(guid: str, netdev: str, ipv4: str = "") -> tuple[tuple[str, str | None, str | None], ...]:
-    """Return the usual table of a RoCE port: version 1 and 2 of the link-local and of the IPv4 address."""
     addresses = [link_local_gid(guid), *([ipv4_gid(ipv4)] if ipv4 else [])]
     return tuple((address, kind, netdev) for address in addresses for kind in ("IB/RoCE v1", "RoCE v2"))

@@ -16,7 +16,6 @@ class FileTree:
         self.links: dict[str, str] = {}
 
     def file(self, path: str, content: str | bytes | int | None = "") -> None:
-        """Add a file; UNREADABLE stands for one that answers EINVAL."""
         self.files[path] = str(content) if isinstance(content, int) else content
 
     def all(self, place: str, contents: Mapping[str, object]) -> None:
@@ -25,7 +24,6 @@ class FileTree:
             self.file(f"{place}/{name}", content if isinstance(content, bytes | None) else str(content))
 
     def link(self, path: str, target: str) -> None:
-        """Add a symbolic link to a path below the root, written relative as the kernel does."""
         self.links[path] = os.path.relpath(target, os.path.dirname(path))
 
     def write(self, root: Path) -> None:

@@ -1,14 +1,16 @@
 """GPU machines that are well: HGX with InfiniBand for each GPU, and one with RoCE."""
 
-from tests.fabric_hosts.device_tree import KILLED_JOB, KILLED_JOB_RDMA, link_local_gid, nic_config, roce_gids
-from tests.fabric_hosts.file_tree import UNREADABLE
+from typing import Any
+
+from tests.fabric_hosts.device_tree import KILLED_JOB, KILLED_JOB_RDMA, nic_config, roce_gids
 from tests.fabric_hosts.tree import Tree
 
 MELLANOX, NVIDIA, INTEL = 0x15B3, 0x10DE, 0x8086
 CONNECTX7 = 0x1021
 MIB = 1 << 20
-GPU_BARS = (16 * MIB, 128 << 30, 32 * MIB)
 
+RDMA_MODULES = ("mlx5_ib", "mlx5_core", "ib_uverbs", "ib_core", "rdma_cm", "rdma_ucm")
+NVIDIA_MODULES = ("nvidia", "nvidia_uvm", "nvidia_peermem")
 HGX_SWITCHES = (
     # root complex, NUMA node, bus of the root port's switch, HCA, GPU
     ("15", 0, "16", "17", "18", "1b"),
@@ -29,19 +31,7 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
         memory=2048,
         cpus="0-223",
         nodes={0: "0-55,112-167", 1: "56-111,168-223"},
-        modules=(
-            "mlx5_ib",
-            "mlx5_core",
-            "ib_uverbs",
-            "ib_core",
-            "rdma_cm",
-            "rdma_ucm",
-            "ib_umad",
-            "nvidia",
-            "nvidia_uvm",
-            "nvidia_peermem",
-            "gdrdrv",
-        ),
+        modules=(*RDMA_MODULES, "ib_umad", *NVIDIA_MODULES, "gdrdrv"),
         command_line="BOOT_IMAGE=/vmlinuz root=/dev/md0 ro iommu=pt pci=realloc=off",
     )
     tree.process()
@@ -55,37 +45,14 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
         for one in ports:
             tree.bridge(*above, one, node=node, acs=False)
         hca = hca_of_switch[index]
-        place = tree.pci(
-            *above,
-            ports[0],
-            f"0000:{nic}:00.0",
-            vendor=MELLANOX,
-            device=CONNECTX7,
-            code=0x020700,
-            driver="mlx5_core",
-            node=node,
-            speed="32.0",
-            width=16,
-            bars=(32 * MIB,),
-            group=40 + 2 * index,
-            config=nic_config(),
-            interrupts={100 + 4 * index + one: str(56 * node + one) for one in range(4)},
-        )
-        tree.pci(
-            *above,
-            ports[1],
-            f"0000:{gpu}:00.0",
-            vendor=NVIDIA,
-            device=0x2330,
-            code=0x030200,
-            driver="nvidia",
-            node=node,
-            speed="32.0",
-            width=16,
-            bars=GPU_BARS,
-            group=41 + 2 * index,
-        )
-        tree.nvidia_gpu(index, f"0000:{gpu}:00.0", "NVIDIA H100 80GB HBM3")
+        words: dict[str, Any] = {"node": node, "speed": "32.0", "width": 16}
+        interrupts = {100 + 4 * index + one: str(56 * node + one) for one in range(4)}
+        card = {"driver": "mlx5_core", "bars": (32 * MIB,), "config": nic_config(), "interrupts": interrupts}
+        path = (*above, ports[0], f"0000:{nic}:00.0")
+        words |= {"group": 40 + 2 * index}
+        place = tree.pci(*path, vendor=MELLANOX, device=CONNECTX7, code=0x020700, **words, **card)
+        path, model = (*above, ports[1], f"0000:{gpu}:00.0"), "NVIDIA H100 80GB HBM3"
+        tree.gpu(*path, number=index, model=model, device=0x2330, **words | {"group": 41 + 2 * index})
         _ndr_hca(tree, hca, place)
     for index in range(4):
         address = f"0000:{7 + index:02x}:00.0"
@@ -98,29 +65,16 @@ def hgx_ndr(tree: Tree, *, hca_of_switch: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6
         "pci0000:22", "0000:22:00.0", vendor=INTEL, device=0x1563, code=0x020000, driver="ixgbe", node=0
     )
     tree.netdev("eno1", device=management, speed=10000, ipv4="10.1.0.11", statistics={"rx_bytes": 91_234_567})
-    tree.file("dev/infiniband/rdma_cm", "")
-    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
     tree.verbs("mlx5")
     tree.library("libmlx5.so.1", "24.50.0")
 
 
 def _ndr_hca(tree: Tree, number: int, place: str) -> None:
-    guid = f"946d:ae03:00f4:{0x1A00 + 4 * number:04x}"
-    device = tree.rdma(
-        f"mlx5_{number}",
-        device=place,
-        hca_type="MT4129",
-        board="MT_0000000838",
-        firmware="28.43.2566",
-        guid=guid,
-        verbs=number,
-    )
-    tree.port(
-        device,
-        rate="400 Gb/sec (4X NDR)",
+    tree.ndr(
+        number,
+        place,
+        f"946d:ae03:00f4:{0x1A00 + 4 * number:04x}",
         lid=0x40 + number,
-        sm_lid=1,
-        gids=((link_local_gid(guid), "IB/RoCE v1", UNREADABLE),),
         counters={"port_xmit_data": 123_456_789_012, "port_rcv_data": 120_456_789_012, **KILLED_JOB},
         hw_counters={"rx_write_requests": 1_234_567, **KILLED_JOB_RDMA},
     )
@@ -138,10 +92,7 @@ def roce_node(tree: Tree) -> None:
         memory=1024,
         cpus="0-127",
         nodes={0: "0-31,64-95", 1: "32-63,96-127"},
-        modules=(
-            *("mlx5_ib", "mlx5_core", "ib_uverbs", "ib_core", "rdma_cm", "rdma_ucm"),
-            *("nvidia", "nvidia_uvm", "nvidia_peermem"),
-        ),
+        modules=(*RDMA_MODULES, *NVIDIA_MODULES),
         command_line="BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro amd_iommu=on iommu=pt",
     )
     tree.process(nofile=1024, nofile_hard=1048576)
@@ -163,13 +114,9 @@ def roce_node(tree: Tree) -> None:
             width=16, bars=(32 * MIB,), group=10 + 2 * index, config=nic_config(read_request=512),
             interrupts={200 + 4 * index + one: str(32 * node + one) for one in range(4)},
         )  # fmt: skip
-        gpu = f"0000:{bus + 4:02x}:00.0"
-        tree.pci(
-            *above, ports[1], gpu,
-            vendor=NVIDIA, device=0x20B5, code=0x030200, driver="nvidia", node=node, speed="16.0", width=16,
-            bars=(16 * MIB, 128 << 30, 32 * MIB), group=11 + 2 * index,
-        )  # fmt: skip
-        tree.nvidia_gpu(index, gpu, "NVIDIA A100 80GB PCIe")
+        path, fields = (*above, ports[1], f"0000:{bus + 4:02x}:00.0"), {"node": node, "group": 11 + 2 * index}
+        model = "NVIDIA A100 80GB PCIe"
+        tree.gpu(*path, number=index, model=model, device=0x20B5, speed="16.0", width=16, **fields)
         guid = f"b83f:d2ff:feb2:{0x3C00 + index:04x}"
         device = tree.rdma(
             f"mlx5_{index}", device=nic, hca_type="MT4125", board="MT_0000000359", firmware="22.41.1000",
@@ -186,7 +133,5 @@ def roce_node(tree: Tree) -> None:
         )
         packets = {"rx_packets": 30_000_000, "tx_packets": 31_000_000, "rx_dropped": 1_200, "rx_errors": 2}
         tree.netdev(f"rail{index}", device=nic, mtu=9000, speed=100_000, ipv4=address, statistics=packets)
-    tree.file("dev/infiniband/rdma_cm", "")
-    tree.file("sys/module/ib_core/parameters/netns_mode", "Y")
     tree.sysctl("net.ipv4.conf.all.rp_filter", 0)
     tree.verbs("mlx5")

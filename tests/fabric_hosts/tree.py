@@ -1,7 +1,5 @@
 """A host as files: its system, its software, and the devices of ``DeviceTree``."""
 
-from collections.abc import Iterable, Mapping
-
 from tests.fabric_hosts.device_tree import DeviceTree
 
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -23,17 +21,17 @@ class Tree(DeviceTree):
     def system(
         self,
         *,
-        kernel: str = "6.8.0-45-generic",
-        name: str = "Ubuntu 24.04.1 LTS",
-        memory: int,
-        cpus: str,
-        nodes: Mapping[int, str] | None = None,
-        modules: Iterable[str] = (),
-        command_line: str = "BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro",
-        shm: str = "",
-        hypervisor: bool = False,
-        group: str = "0::/user.slice/session-1.scope",
-    ) -> None:
+        kernel="6.8.0-45-generic",
+        name="Ubuntu 24.04.1 LTS",
+        memory,
+        cpus,
+        nodes=None,
+        modules=(),
+        command_line="BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro",
+        shm="",
+        hypervisor=False,
+        group="0::/user.slice/session-1.scope",
+    ):
         """Add what /proc tells of the kernel, memory (GiB) and NUMA nodes (number → CPUs)."""
         self.all("proc/sys/kernel", {"osrelease": kernel, "arch": "x86_64"})
         self.file("etc/os-release", f'PRETTY_NAME="{name}"\nNAME="{name.split()[0]}"')
@@ -53,11 +51,7 @@ class Tree(DeviceTree):
             distances = " ".join("10" if other == node else "21" for other in nodes)
             self.all(
                 place,
-                {
-                    "cpulist": listing,
-                    "meminfo": f"Node {node} MemTotal:  {share} kB",
-                    "distance": distances,
-                },
+                {"cpulist": listing, "meminfo": f"Node {node} MemTotal:  {share} kB", "distance": distances},
             )
         self._cpus = cpus
         self.file("proc/uptime", "3456789.01 98765432.10")
@@ -71,16 +65,16 @@ class Tree(DeviceTree):
     def process(
         self,
         *,
-        uid: int = 0,
-        capabilities: int = ALL_CAPABILITIES,
-        bounding: int | None = None,
-        memlock: str = "unlimited",
-        nofile: int = 1048576,
-        nofile_hard: int | None = None,
-        stack: str = "8388608",
-        seccomp: int = 0,
-        label: str = "unconfined",
-    ) -> None:
+        uid=0,
+        capabilities=ALL_CAPABILITIES,
+        bounding=None,
+        memlock="unlimited",
+        nofile=1048576,
+        nofile_hard=None,
+        stack="8388608",
+        seccomp=0,
+        label="unconfined",
+    ):
         """Add what /proc/self tells."""
         bounding = capabilities if bounding is None else bounding
         self.file(
@@ -105,21 +99,22 @@ class Tree(DeviceTree):
         self.file(f"proc/sys/{name.replace('.', '/')}", str(value))
 
     def huge_pages(self, total: int, free: int | None = None, *, kibibytes: int = 2048) -> None:
-        """Add one size of huge pages."""
         self.all(
             f"sys/kernel/mm/hugepages/hugepages-{kibibytes}kB",
             {"nr_hugepages": total, "free_hugepages": total if free is None else free},
         )
 
     def library(self, name: str, version: str = "", place: str = LIBRARIES) -> None:
-        """Add a shared library and, where it has a version, the link that programs load."""
         real = f"{name}.{version}" if version else name
         self.file(f"{place}/{real}", b"\x7fELF")
         if version:
             self.link(f"{place}/{name}", f"{place}/{real}")
 
-    def verbs(self, *providers: str, release: str = "50.0") -> None:
-        """Add rdma-core's libraries with some of its providers."""
+    def verbs(self, *providers: str, release: str = "50.0", has_cm: bool = True) -> None:
+        """Add rdma-core's libraries with some of its providers; ``has_cm``: the connection manager's file."""
+        self.file("sys/module/ib_core/parameters/netns_mode", "Y")
+        if has_cm:
+            self.file("dev/infiniband/rdma_cm", "")
         self.library("libibverbs.so.1", f"14.{release}")
         self.library("librdmacm.so.1", f"3.{release}")
         for one in providers:
@@ -132,7 +127,6 @@ class Tree(DeviceTree):
             self.file(path.lstrip("/"), "#!/bin/sh")
 
     def package(self, name: str, version: str) -> None:
-        """Add the record of a Python package."""
         self.file(f"{SITE_PACKAGES}/{name.replace('-', '_')}-{version}.dist-info/METADATA", f"Name: {name}")
 
     def software(self, *, gpus: bool) -> None:

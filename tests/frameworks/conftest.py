@@ -2,10 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from tests.commands import finished
@@ -16,6 +15,9 @@ from ringleader.lab.saved_state import Lab
 
 PROGRAMS = Path(__file__).parent / "programs"
 RINGLEADER = str(Path(sys.executable).with_name("ringleader"))
+_MXNET = Path(__file__).parents[2] / ".venv-mxnet"
+MXNET = str(_MXNET / "bin" / "python")
+with_mxnet = pytest.mark.skipif(not (_MXNET / ".ready").exists(), reason="`make mxnet` has not been run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,25 +37,16 @@ class Trained:
         assert self.out.count("rank done") == ranks, self.out[-6000:] + self.err[-6000:]
 
 
-class Train(Protocol):
-    """Run a program on ranks of this machine."""
-
-    def __call__(
-        self,
-        program: str,
-        *arguments: str,
-        ranks: int,
-        timeout: float = ...,
-        options: tuple[str, ...] = ...,
-        python: str = ...,
-        **environ: str,
-    ) -> Trained:
-        """Start the ranks and wait for their end; ``options`` are those of `ringleader run`."""
+Train = Callable[..., Trained]
+"""Runs a program on ranks of this machine; the keywords are those of `train`."""
 
 
 @pytest.fixture
 def train() -> Train:
-    """Run a program of tests/frameworks/programs, one whose last line on each rank is ``rank done``."""
+    """Run a program of tests/frameworks/programs, one whose last line on each rank is ``rank done``.
+
+    ``options`` are those of `ringleader run`.
+    """
 
     def run(
         program: str,
@@ -78,11 +71,8 @@ def train() -> Train:
             "--timeout",
             f"{timeout:g}",
         ]
-        result = finished(
-            [*command, "--", python, str(PROGRAMS / program), *arguments],
-            env=quiet(os.environ) | environ,
-            timeout=timeout + 30,
-        )
+        command += ["--", python, str(PROGRAMS / program), *arguments]
+        result = finished(command, env=quiet(os.environ) | environ, timeout=timeout + 30)
         return Trained(code=result.returncode, out=result.stdout, err=result.stderr)
 
     return run

@@ -15,18 +15,15 @@ from ringleader.runner import run
 
 pytestmark = [pytest.mark.mpi, pytest.mark.torch, pytest.mark.process, pytest.mark.timeout(200)]
 
-SCRIPT = str(Path(__file__).parent / "programs/horovodrun_script.py")
-ELASTIC = str(Path(__file__).parent / "programs/horovod_elastic_script.py")
-CALLS = str(Path(__file__).parent / "programs/horovod_run_calls.py")
+SCRIPT, ELASTIC, CALLS = (
+    str(Path(__file__).parent / "programs" / name)
+    for name in ("horovodrun_script.py", "horovod_elastic_script.py", "horovod_run_calls.py")
+)
 
 
 def horovodrun(*words: str, timeout: float = 120, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Call the command."""
-    return finished(
-        [sys.executable, "-m", "ringleader.runner.launch", *words],
-        env=clean_environment() | environ,
-        timeout=timeout,
-    )
+    command = [sys.executable, "-m", "ringleader.runner.launch", *words]
+    return finished(command, env=clean_environment() | environ, timeout=timeout)
 
 
 @pytest.mark.smoke
@@ -118,25 +115,17 @@ def test_calls_of_horovod_run() -> None:
 
 @pytest.mark.lab
 @pytest.mark.long
-def test_a_script_on_hosts(lab: Lab) -> None:
-    hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
+def test_scripts_on_hosts_and_a_rank_that_fails_takes_its_host_out(lab: Lab, tmp_path: Path) -> None:
+    words = ("-np", "4", "-H", ",".join(f"{host.name}:2" for host in lab.hosts))
     config = {"RINGLEADER_OPT_RUN_SSH_CONFIG": lab.ssh_config, "MINE": "8"}
-    done = horovodrun("-np", "4", "-H", hosts, sys.executable, SCRIPT, **config)
+    done = horovodrun(*words, sys.executable, SCRIPT, **config)
     assert done.returncode == 0, done.stderr
     for rank in range(4):
         line = f"[{rank}]<stdout>:{rank} of 4: [10.0, 10.0, 10.0, 10.0], mine is 8"
         assert line in done.stdout.splitlines(), done.stdout
-    failed = horovodrun("-np", "4", "-H", hosts, sys.executable, SCRIPT, "5", **config)
+    failed = horovodrun(*words, sys.executable, SCRIPT, "5", **config)
     assert failed.returncode == 5 and "Process name: 1\nExit code: 5" in failed.stderr
-
-
-@pytest.mark.lab
-@pytest.mark.long
-def test_a_rank_that_fails_takes_its_host_out(lab: Lab, tmp_path: Path) -> None:
-    hosts = ",".join(f"{host.name}:2" for host in lab.hosts)
-    config = {"RINGLEADER_OPT_RUN_SSH_CONFIG": lab.ssh_config}
-    words = ("-np", "4", "--min-np", "2", "-H", hosts, sys.executable, ELASTIC, str(tmp_path / "failed"))
-    done = horovodrun(*words, **config)
+    done = horovodrun(*words, "--min-np", "2", sys.executable, ELASTIC, str(tmp_path / "failed"), **config)
     assert done.returncode == 0, done.stderr
     expected = [f"[{rank}]<stdout>:done: was rank {rank + 2}, is {rank} of 2" for rank in (0, 1)]
     assert sorted(done.stdout.splitlines()) == expected

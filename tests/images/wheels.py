@@ -48,7 +48,6 @@ def _platform(python: str, machine: str) -> list[str]:
 
 
 def _index_of_cpu_wheel(torch: str, place: list[str]) -> list[str]:
-    """Return the options with which pip takes a wheel without CUDA."""
     for index in ([], ["--extra-index-url", CPU_INDEX, "--retries", "1", "--timeout", "30"]):
         target = ["--target", "/nonexistent"] if len(place) > 1 else []
         words = ["install", "--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", "-"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kube.fake import FakeCluster
+from tests.kube.fake import FakeCluster, StandInOptions
 from tests.kube.user_session import Command, Start
 
 from ringleader.kubernetes.mpijob.crd import crd
@@ -13,8 +13,8 @@ from ringleader.kubernetes.mpijob.crd import crd
 
 @pytest.fixture
 def fake() -> Iterator[FakeCluster]:
-    """A fake cluster that knows MPIJobs."""
-    with FakeCluster() as cluster:
+    """A fake cluster that knows MPIJobs; its Pods do what the test says."""
+    with FakeCluster(stand_in=StandInOptions(kubelet="driven")) as cluster:
         cluster.create(crd())
         yield cluster
 

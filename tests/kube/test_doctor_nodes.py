@@ -20,31 +20,24 @@ RULES = [
 ]
 """What the guide says that it takes, besides reading nodes and the namespace."""
 NODES = ("doctor", "--on", "kubernetes", "--nodes", "pool=gpu", "--rdma", "shared")
+READ = (*NODES, "--pod-image", "example.org/train:1")
 
 
 @pytest.fixture
 def cluster() -> Iterator[FakeCluster]:
-    """Two nodes with NICs and one without the label; Pods do what the test says."""
+    """Two nodes with a slot at their NICs and one without the label; Pods do what the test says."""
+    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
+    status = {
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "allocatable": {RDMA: "63", "cpu": "96", "memory": "1056000Mi"},
+        "nodeInfo": {"kubeletVersion": "v1.34.1", "osImage": "Ubuntu 24.04.1 LTS"},
+    }
     with FakeCluster(stand_in=StandInOptions(kubelet="driven")) as cluster:
         for name, label in (("n1", "gpu"), ("n2", "gpu"), ("n3", "web")):
-            add_node(cluster, name, label)
+            node = {"metadata": {"name": name, "labels": {"pool": label}}, "spec": {"taints": [taint]}}
+            cluster.create({"apiVersion": "v1", "kind": "Node", **node})
+            cluster.change("nodes", name, lambda one: one.update(status=status))
         yield cluster
-
-
-def add_node(cluster: FakeCluster, name: str, label: str) -> None:
-    """Add a node that is ready and has a slot at its NICs."""
-    taint = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
-    metadata = {"name": name, "labels": {"pool": label}}
-    cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": [taint]}})
-
-    def status(document: dict[str, Any]) -> None:
-        document["status"] = {
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "allocatable": {RDMA: "63", "cpu": "96", "memory": "1056000Mi"},
-            "nodeInfo": {"kubeletVersion": "v1.34.1", "osImage": "Ubuntu 24.04.1 LTS"},
-        }
-
-    cluster.change("nodes", name, status)
 
 
 @pytest.fixture
@@ -59,6 +52,10 @@ def pods(cluster: FakeCluster) -> list[dict[str, Any]]:
     return [one for one in cluster.list("pods") if one["metadata"]["name"].startswith("ringleader-doctor-")]
 
 
+def two(cluster: FakeCluster) -> list[dict[str, Any]]:
+    return until("two Pods", lambda: len(pods(cluster)) == 2 and pods(cluster))
+
+
 def results(command: Command) -> dict[str, list[dict[str, Any]]]:
     """Return the results of a command that has ended, by id."""
     found: dict[str, list[dict[str, Any]]] = {}
@@ -68,34 +65,28 @@ def results(command: Command) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_what_nodes_advertise(cluster: FakeCluster, start: Start) -> None:
-    cluster.change("nodes", "n2", lambda one: one["status"]["allocatable"].pop(RDMA))
-    cluster.change("nodes", "n2", lambda one: one["status"]["allocatable"].update({"rdma/ib": "8"}))
-    cluster.change(
-        "namespaces",
-        "default",
-        lambda one: (
-            one["metadata"]
-            .setdefault("labels", {})
-            .update({"pod-security.kubernetes.io/enforce": "baseline"})
-        ),
-    )
-    command = start(*NODES, "--json")
-    assert command.ends() == 3
+    allocatable = {"rdma/ib": "8", "cpu": "96", "memory": "1056000Mi"}
+    cluster.change("nodes", "n2", lambda one: one["status"].update(allocatable=allocatable))
+    labels = {"pod-security.kubernetes.io/enforce": "baseline"}
+    cluster.change("namespaces", "default", lambda one: one["metadata"].update(labels=labels))
+    command = start(*NODES, "--json").ended(3)
     found = results(command)
     (nics,) = found["kubernetes.nics"]
-    assert (
-        nics["verdict"] == "fail" and nics["hosts"] == ["n2"] and "--rdma-resource rdma/ib" in nics["remedy"]
-    )
+    assert (nics["verdict"], nics["hosts"]) == ("fail", ["n2"])
+    assert "--rdma-resource rdma/ib" in nics["remedy"]
     assert found["kubernetes.pod-security"][0]["verdict"] == "fail"
     assert found["kubernetes.taints"][0]["verdict"] == "pass"
     assert [one["name"] for one in json.loads(command.out)["nodes"]] == ["n1", "n2"]
     assert "--pod-image" in command.err and not pods(cluster)
+    rehearsal = start(*READ, "--dry-run").ended()
+    assert rehearsal.out.count("kind: Pod\n") == 2
+    assert "metadata.name" in rehearsal.out and "IPC_LOCK" in rehearsal.out
+    assert not pods(cluster)
 
 
 def test_pods_read_facts_and_are_removed(cluster: FakeCluster, start: Start) -> None:
-    command = start(*NODES, "--pod-image", "example.org/train:1", "--json")
-    made = until("two Pods", lambda: len(pods(cluster)) == 2 and pods(cluster))
-    for pod in made:
+    command = start(*READ, "--json")
+    for pod in two(cluster):
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False and spec["restartPolicy"] == "Never"
         assert spec["containers"][0]["resources"]["limits"][RDMA] == "1"
@@ -113,38 +104,24 @@ def test_pods_read_facts_and_are_removed(cluster: FakeCluster, start: Start) -> 
 
 
 def test_nodes_that_cannot_be_read_are_named_and_why(cluster: FakeCluster, start: Start) -> None:
-    command = start(*NODES, "--pod-image", "example.org/nothing:1", "--json")
-    first, second = until("two Pods", lambda: len(pods(cluster)) == 2 and pods(cluster))
-    cluster.kubelet.wait(first["metadata"]["name"], "ImagePullBackOff", "no such image")
-    cluster.kubelet.run(second["metadata"]["name"])
-    cluster.write_log(second["metadata"]["name"], "No module named ringleader\n")
-    cluster.kubelet.finish(second["metadata"]["name"], 1)
+    command = start(*READ, "--json")
+    first, second = (one["metadata"]["name"] for one in two(cluster))
+    cluster.kubelet.wait(first, "ImagePullBackOff", "no such image")
+    cluster.kubelet.run(second)
+    cluster.write_log(second, "No module named ringleader\n")
+    cluster.kubelet.finish(second, 1)
     assert command.ends() == 3
     seen = " ".join(one["seen"] for one in results(command)["host.read"])
     assert "ImagePullBackOff" in seen and "No module named ringleader" in seen
     assert not pods(cluster)
 
 
-def test_a_signal_removes_the_pods(cluster: FakeCluster, start: Start) -> None:
-    command = start(*NODES, "--pod-image", "example.org/train:1")
-    until("two Pods", lambda: len(pods(cluster)) == 2)
+def test_a_signal_and_the_end_of_the_time_remove_the_pods(cluster: FakeCluster, start: Start) -> None:
+    command = start(*READ)
+    two(cluster)
     command.press(signal.SIGTERM)
     assert command.ends() == 143
     until("the Pods are gone", lambda: not pods(cluster))
-    assert "Traceback" not in command.err
-
-
-def test_the_time_is_over(cluster: FakeCluster, start: Start) -> None:
-    command = start(*NODES, "--pod-image", "example.org/train:1", "--json", "--timeout", "1")
-    assert command.ends() == 3
+    command = start(*READ, "--json", "--timeout", "1").ended(3)
     assert all("not read within" in one["seen"] for one in results(command)["host.read"])
-    assert not pods(cluster)
-
-
-def test_a_dry_run_prints_the_pods(cluster: FakeCluster, start: Start) -> None:
-    command = start(*NODES, "--pod-image", "example.org/train:1", "--dry-run")
-    assert command.ends() == 0
-    assert (
-        command.out.count("kind: Pod\n") == 2 and "metadata.name" in command.out and "IPC_LOCK" in command.out
-    )
     assert not pods(cluster)

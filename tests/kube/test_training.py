@@ -16,9 +16,10 @@ import pytest
 from tests.interpreter import skip_where_mpirun_splits
 from tests.kube.fake.store import Document
 from tests.kube.training import images
-from tests.kube.training.training_session import Stage, opened, until
-from tests.kube.user_session import Command
+from tests.kube.training.training_session import Stage, opened
+from tests.kube.user_session import Command, until
 from tests.labs import a_lab
+from tests.mpijobs import mpijob
 
 from ringleader.bench import run_file
 from ringleader.measurements.point_to_point import PointToPointRun
@@ -46,21 +47,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 def job(name: str, image: str, command: list[str], spawn: str = "ssh") -> dict[str, Any]:
     """An MPIJob of two workers with a slot each."""
-    container = {"name": "main", "image": image}
-    launcher = {**container, "command": command, "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}
-    return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": {"name": name, "annotations": {"ringleader/spawn": spawn}},
-        "spec": {
-            "slotsPerWorker": 1,
-            "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running"},
-            "mpiReplicaSpecs": {
-                "Launcher": {"restartPolicy": "Never", "template": {"spec": {"containers": [launcher]}}},
-                "Worker": {"replicas": 2, "template": {"spec": {"containers": [container]}}},
-            },
-        },
-    }
+    launcher = {"command": command, "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}
+    policy = {"backoffLimit": 0, "cleanPodPolicy": "Running"}
+    notes = {"annotations": {"ringleader/spawn": spawn}}
+    found = mpijob(name, image=image, launcher=launcher, metadata=notes, slotsPerWorker=1, runPolicy=policy)
+    found["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] = "Never"
+    return found
 
 
 MPIRUN = ["mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "2", "-x", "OMP_NUM_THREADS"]
@@ -82,37 +74,31 @@ def test_a_job_of_two_workers_trains(stage: Stage, mpi: str, spawn: str) -> None
     if mpi == "openmpi5":
         skip_where_mpirun_splits(sys.prefix)
     name = f"{mpi}-{spawn}"
-    try:
-        ended = stage.submit(job(name, image, [*MPIRUN, "sh", "-c", TRAINING], spawn))
-        assert ended.code == 0, f"{ended}\n{stage.story()}"
-        assert f"a rank on {name}-worker-0\n" in ended.out
-        assert f"a rank on {name}-worker-1\n" in ended.out
-        assert "2 rank(s)" in ended.out
-        assert "epoch 1: " in ended.out and "test accuracy: " in ended.out
-        assert sorted(stage.logs(name).splitlines()) == sorted(ended.out.splitlines())
+    with stage.job(name):
+        out = stage.submit(job(name, image, [*MPIRUN, "sh", "-c", TRAINING], spawn))
+        assert f"a rank on {name}-worker-0\n" in out
+        assert f"a rank on {name}-worker-1\n" in out
+        assert "2 rank(s)" in out
+        assert "epoch 1: " in out and "test accuracy: " in out
+        assert sorted(stage.run(name, verb="logs").splitlines()) == sorted(out.splitlines())
         assert stage.condition(name, "Succeeded")["status"] == "True"
         assert stage.condition(name, "Running")["status"] == "False"
         until("the last event", lambda: "MPIJobSucceeded" in stage.reasons(name))
         assert stage.reasons(name) == ["MPIJobCreated", "MPIJobRunning", "MPIJobSucceeded"]
-    finally:
-        stage.delete(name)
 
 
 def test_a_launch_that_stays_in_the_launcher_fails_the_job(stage: Stage) -> None:
     """Open MPI 5 that is not told of the hosts starts every rank where it is, and is content."""
     words = ["env", "-u", "PRTE_MCA_prte_default_hostfile", *MPIRUN, "--map-by", ":OVERSUBSCRIBE"]
-    try:
-        ended = stage.submit(job("local", images.OPENMPI5, [*words, "hostname"]))
-        assert ended.code == 3, f"{ended}\n{stage.story()}"
-        assert ended.out.splitlines().count("local-launcher") == 2
+    with stage.job("local"):
+        out = stage.submit(job("local", images.OPENMPI5, [*words, "hostname"]), 3)
+        assert out.splitlines().count("local-launcher") == 2
         failed = stage.condition("local", "Failed")
         assert failed["status"] == "True"
         assert "mpirun reached 0 of the 2 hosts that its 2 ranks need" in failed["message"]
         assert "local-worker-0.local.default.svc, local-worker-1.local.default.svc" in failed["message"]
         until("the last event", lambda: failed["reason"] in stage.reasons("local"))
         assert stage.reasons("local")[0] == "MPIJobCreated"
-    finally:
-        stage.delete("local")
 
 
 @needs_openmpi4
@@ -125,12 +111,9 @@ def test_images_that_were_made_for_the_reference_controller_run(stage: Stage, la
     document["spec"]["sshAuthMountPath"] = f"{images.HOME}/.ssh"
     worker = document["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     worker["command"], worker["args"] = ["/usr/sbin/sshd"], ["-De", "-f", f"{images.HOME}/.sshd_config"]
-    try:
-        ended = stage.submit(document)
-        assert ended.code == 0, f"{ended}\n{stage.story()}"
-        assert f"{name}-worker-0\n" in ended.out and f"{name}-worker-1\n" in ended.out
-    finally:
-        stage.delete(name)
+    with stage.job(name):
+        out = stage.submit(document)
+        assert f"{name}-worker-0\n" in out and f"{name}-worker-1\n" in out
 
 
 @needs_kubectl
@@ -138,14 +121,12 @@ def test_images_that_were_made_for_the_reference_controller_run(stage: Stage, la
 def test_the_tensorflow_benchmarks_of_2019_run_once_they_are_converted(stage: Stage) -> None:
     """Nothing of the manifest is changed but by the conversion; its image is a stand-in."""
     name = "tensorflow-benchmarks"
-    converted = stage.ringleader("render", "mpijob", "--convert", str(OLD_MANIFEST))
-    assert converted.returncode == 0, converted.stderr
-    try:
-        ended = stage.submit(converted.stdout)
-        assert ended.code == 0, f"{ended}\n{stage.story()}"
-        assert f"hosts: {name}-worker-0 {name}-worker-1\n" in ended.out
-        assert "sum: 3 to 3\n" in ended.out
-        assert "arguments: --model=resnet101 --batch_size=64 --variable_update=horovod\n" in ended.out
+    converted = stage.run("mpijob", "--convert", str(OLD_MANIFEST), verb="render")
+    with stage.job(name):
+        out = stage.submit(converted)
+        assert f"hosts: {name}-worker-0 {name}-worker-1\n" in out
+        assert "sum: 3 to 3\n" in out
+        assert "arguments: --model=resnet101 --batch_size=64 --variable_update=horovod\n" in out
         assert stage.condition(name, "Succeeded")["status"] == "True"
         role = "training.kubeflow.org/job-role"
         # cleanPodPolicy: Running
@@ -153,8 +134,6 @@ def test_the_tensorflow_benchmarks_of_2019_run_once_they_are_converted(stage: St
             "workers are gone",
             lambda: [one["metadata"]["labels"][role] for one in stage.cluster.list("pods")] == ["launcher"],
         )
-    finally:
-        stage.delete(name)
 
 
 ELASTIC = """
@@ -203,25 +182,26 @@ print("rank", hvd.rank(), "of", hvd.size(), flush=True)
     ],
 )
 def test_a_wire_is_proved_between_pods(stage: Stage, tmp_path: Path, on: str, wire: str, code: int) -> None:
-    """The record, the outcome and its proof come back with the log, which shows nothing of them."""
+    """The record, the outcome and its proof come back with the log, which shows nothing of them.
+
+    Before that each Pod checks its node, and the launcher checks and measures the workers.
+    """
     name, report, outcome = f"{wire}-{on}", tmp_path / "report", tmp_path / "outcome.json"
     words = ("--on", on, "--image", images.OPENMPI5, "--job-name", name, "-n", "2", "--require", wire)
     words += ("--launch-with", "ringleader", "--report", str(report), "--json-file", str(outcome))
-    try:
-        ended = stage.run(*words, "--", "python", "-c", EXCHANGE)
-        assert ended.code == code, f"{ended}\n{stage.story()}"
-        assert "ringleader-file" not in ended.out
+    words += ("--check", "active" if on == "pods" else "quick")  # in each Pod, then between them
+    with stage.job(name):
+        out = stage.run(*words, "--", "python", "-c", EXCHANGE, codes=(code,))
+        assert "ringleader-file" not in out
         found = json.loads(outcome.read_text())
         if code:
-            assert f"{name}-worker-0.{name}.default.svc: rdma is required, and it has no RDMA" in ended.out
+            assert f"{name}-worker-0.{name}.default.svc: rdma is required, and it has no RDMA" in out
             assert found["outcome"]["exit_code"] == code
             return
-        assert "[1] rank 1 of 2" in ended.out and "TCP on " in ended.out
+        assert "[1] rank 1 of 2" in out and "TCP on " in out
         assert len(found["outcome"]["proof"]["hosts"]) == 2
         record = run_file.read_any(report)
         assert isinstance(record, JobRun) and record.ended is not None and record.ended.proof is not None
-    finally:
-        stage.delete(name)
 
 
 @pytest.mark.long
@@ -231,32 +211,19 @@ def test_links_and_sizes_are_measured_between_pods(
 ) -> None:
     """Commands of Ringleader run once, in the launcher, and what they measure is kept here."""
     monkeypatch.chdir(tmp_path)
-    words = (
-        "--on",
-        on,
-        "--image",
-        images.OPENMPI5,
-        "--job-name",
-        f"bench-{on}",
-        "-n",
-        "2",
-        "--",
-        "ringleader",
-    )
-    try:
-        ended = stage.run(*words, "bench", "p2p", "-b", "1M", "-e", "1M", "--seconds", "1", "--name", "links")
-        assert ended.code == 0, f"{ended}\n{stage.story()}"
+    name = f"bench-{on}"
+    words = ("--on", on, "--image", images.OPENMPI5, "--job-name", name, "-n", "2", "--", "ringleader")
+    with stage.job(name):
+        stage.run(*words, "bench", "p2p", "-b", "1M", "-e", "1M", "--seconds", "1", "--name", "links")
         run = run_file.read_any(tmp_path / "runs" / "links")
         assert isinstance(run, PointToPointRun) and run.transfers
         assert [place.host for place in run.places] == [
-            f"bench-{on}-worker-{n}.bench-{on}.default.svc" for n in (0, 1)
+            f"{name}-worker-{n}.{name}.default.svc" for n in (0, 1)
         ]
-        stage.delete(f"bench-{on}")
-        ended = stage.run(*words, "doctor", "--active", "--active-seconds", "3", "-v")
-        assert ended.code in (0, 3), f"{ended}\n{stage.story()}"  # this machine may not be a good host
-        assert re.search(r"PASS +active\.(answer|rate|latency)", ended.out), ended
-    finally:
-        stage.delete(f"bench-{on}")
+        stage.delete(name)
+        # This machine may not be a good host.
+        out = stage.run(*words, "doctor", "--active", "--active-seconds", "3", "-v", codes=(0, 3))
+        assert re.search(r"PASS +active\.(answer|rate|latency)", out), out
 
 
 STEPS = """
@@ -280,15 +247,12 @@ def test_all_sizes_are_measured_in_one_job(
     monkeypatch.chdir(tmp_path)
     words = ("--on", "pods", "--image", images.OPENMPI5, "--launch-with", "ringleader", "--name", "r")
     words += ("-o", "kept", "--grid", "1x1,2x1", "--repeats", "1", "--require", "tcp", "--no-page")
-    try:
-        ended = stage.run(*words, "--", "python", "-c", STEPS, verb="scale")
-        assert ended.code == 0, f"{ended}\n{stage.story()}"
+    with stage.job("python"):
+        stage.run(*words, "--", "python", "-c", STEPS, verb="scale")
         run = run_file.read(tmp_path / "kept" / "r")
         assert [point.size.ranks for point in run.points] == [1, 2]
         assert all(samples for _, samples in run.points[1].kinds), "coupled, independent and barrier-only"
         assert run.points[1].transport is not None
-    finally:
-        stage.delete("python")
 
 
 @needs_kubectl

@@ -3,21 +3,36 @@
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.kube.fake import FakeCluster
-from tests.kube.user_session import Operator, Start, on_a_terminal, until
+from tests.kube.user_session import Command, Operator, Start, on_a_terminal, until
 from tests.mpijobs import mpijob
 
 RUN = ("run", "--on", "kubernetes", "--image", "example.org/train:1", "--job-name", "train", "-n", "2")
 SUBMIT = ("submit", *RUN[3:])
 TRAIN = ("--", "python", "train.py")
+GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 @pytest.fixture
 def operator(fake: FakeCluster) -> Operator:
     return Operator(fake, "train")
+
+
+@pytest.fixture
+def running(start: Start, operator: Operator) -> Callable[..., Command]:
+    """Start a job that runs."""
+
+    def begin(*words: str, **options: int) -> Command:
+        command = start(*RUN, *words, *TRAIN, **options)
+        operator.takes_up()
+        operator.starts()
+        return command
+
+    return begin
 
 
 def job_yaml(path: Path, name: str = "train", **spec: object) -> Path:
@@ -27,14 +42,15 @@ def job_yaml(path: Path, name: str = "train", **spec: object) -> Path:
 
 @pytest.mark.parametrize("words", [RUN, SUBMIT], ids=["run", "submit"])
 def test_a_job_from_pending_to_its_end(start: Start, operator: Operator, words: tuple[str, ...]) -> None:
+    kubelet = operator.fake.kubelet
     command = start(*words, *TRAIN)
     made = operator.arrived()
     assert made["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 2
     command.says("train: waiting: 0 of 2 workers ready; job train: waits for the operator")
     operator.takes_up()
-    operator.cannot_schedule("train-worker-1", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu")
+    kubelet.unschedulable("train-worker-1", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu")
     command.says("train-worker-1: no node takes it: 0/3 nodes are available")
-    operator.waits("train-worker-1", "worker", "ErrImagePull", "manifest unknown")
+    kubelet.wait("train-worker-1", "ErrImagePull", "manifest unknown")
     command.says("train-worker-1: manifest unknown")
     operator.starts()
     command.says("train: running on 2 workers")
@@ -47,10 +63,10 @@ def test_a_job_from_pending_to_its_end(start: Start, operator: Operator, words: 
     assert "exit code" not in command.err
 
 
-def test_the_jobs_exit_code_is_ours(start: Start, operator: Operator, tmp_path: Path) -> None:
-    command = start(*RUN, "--json-file", str(tmp_path / "end.json"), *TRAIN)
-    operator.takes_up()
-    operator.starts()
+def test_the_jobs_exit_code_is_ours(
+    running: Callable[..., Command], operator: Operator, tmp_path: Path
+) -> None:
+    command = running("--rm", "--json-file", str(tmp_path / "end.json"))
     operator.writes("boom\n")
     operator.finishes(7, message="train-launcher-abcde launcher: exit code 7")
     assert command.ends() == 7
@@ -61,34 +77,20 @@ def test_the_jobs_exit_code_is_ours(start: Start, operator: Operator, tmp_path: 
     ]
     written = json.loads((tmp_path / "end.json").read_text())
     assert (written["exit_code"], written["whose"], written["state"]) == (7, "launcher", "Failed")
-
-
-def test_rm_deletes_the_job_after_its_end(start: Start, operator: Operator, fake: FakeCluster) -> None:
-    command = start(*RUN, "--rm", *TRAIN)
-    operator.takes_up()
-    operator.starts()
-    operator.finishes(3)
-    assert command.ends() == 3
-    assert fake.get("mpijobs", "train") is None
+    assert operator.fake.get("mpijobs", "train") is None
 
 
 def test_several_jobs_are_sent_with_detach(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
     files = [str(job_yaml(tmp_path / f"{name}.yaml", name)) for name in ("one", "two")]
-    command = start("submit", *files)
-    assert command.ends() == 2
-    assert "holds 2 jobs: one, two" in command.err
+    start("submit", *files).ended(2, "holds 2 jobs: one, two")
     command = start("submit", *files, "--detach")
     assert (command.ends(), command.out) == (0, "one\ntwo\n")
     assert fake.get("mpijobs", "one") and fake.get("mpijobs", "two")
 
 
 def test_a_generated_name(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
-    path = job_yaml(tmp_path / "job.yaml")
-    document = json.loads(path.read_text())
-    document["metadata"] = {"generateName": "train-"}
-    path.write_text(json.dumps(document))
-    command = start("submit", "--detach", str(path))
-    assert command.ends() == 0
+    (tmp_path / "job.yaml").write_text(json.dumps({**mpijob(), "metadata": {"generateName": "train-"}}))
+    command = start("submit", "--detach", str(tmp_path / "job.yaml")).ended()
     (job,) = fake.list("mpijobs")
     assert command.out == f"{job['metadata']['name']}\n"
     assert command.out.startswith("train-") and len(command.out) == len("train-12345\n")
@@ -100,27 +102,18 @@ def test_ctrl_c_while_the_job_is_being_sent(start: Start, fake: FakeCluster) -> 
     command = start(*RUN, *TRAIN)
     until("the request", lambda: slow.hits)
     command.press()
-    assert command.ends() == 130
-    assert "the job train continues in namespace default" in command.err
+    command.ended(130, "the job train continues in namespace default")
     assert fake.get("mpijobs", "train") is not None
 
 
-def test_quota_and_events_are_told(start: Start, operator: Operator, fake: FakeCluster) -> None:
+def test_quota_and_events_are_told(start: Start, operator: Operator) -> None:
     command = start(*RUN, *TRAIN)
     job = operator.arrived()
     operator.sets("Created")
     about = {"kind": "MPIJob", "name": "train", "namespace": "default", "uid": job["metadata"]["uid"]}
-    fake.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": "train.1"},
-            "involvedObject": about,
-            "type": "Warning",
-            "reason": "MPIJobFailed",
-            "message": 'pods "train-worker-1" is forbidden: exceeded quota: team',
-        }
-    )
+    said = 'pods "train-worker-1" is forbidden: exceeded quota: team'
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "train.1"}, "involvedObject": about}
+    operator.fake.create({**event, "type": "Warning", "reason": "MPIJobFailed", "message": said})
     command.says("exceeded quota: team")
     command.press(signal.SIGTERM)
     assert command.ends() == 143
@@ -129,44 +122,37 @@ def test_quota_and_events_are_told(start: Start, operator: Operator, fake: FakeC
 def test_start_timeout_names_what_is_in_the_way(start: Start, operator: Operator) -> None:
     command = start(*RUN, "--start-timeout", "3", *TRAIN)
     operator.takes_up()
-    operator.waits("train-worker-0", "worker", "ImagePullBackOff", 'Back-off pulling image "x": not found')
-    assert command.ends() == 3
-    assert "did not run within 3 seconds" in command.err
+    operator.fake.kubelet.wait("train-worker-0", "ImagePullBackOff", 'Back-off pulling image "x": not found')
+    command.ended(3, "did not run within 3 seconds")
     assert "check the image's name and tag" in command.err
     assert "ringleader k8s delete train" in command.err
 
 
-def test_deleted_while_it_is_followed(start: Start, operator: Operator, fake: FakeCluster) -> None:
-    command = start(*RUN, *TRAIN)
-    operator.takes_up()
-    operator.starts()
+def test_deleted_while_it_is_followed(running: Callable[..., Command], fake: FakeCluster) -> None:
+    command = running()
     command.says("running on")
     fake.delete("mpijobs", "train")
-    assert command.ends() == 3
-    assert "job train: was deleted while we followed it" in command.err
+    command.ended(3, "job train: was deleted while we followed it")
 
 
-def test_without_a_terminal_ctrl_c_leaves_the_job(
-    start: Start, operator: Operator, fake: FakeCluster
-) -> None:
-    command = start(*RUN, "--namespace", "default", *TRAIN)
-    operator.takes_up()
-    operator.starts()
+def test_without_a_terminal_ctrl_c_leaves_the_job(running: Callable[..., Command], fake: FakeCluster) -> None:
+    command = running("--namespace", "default")
     command.says("running on")
     command.press()
-    assert command.ends() == 130
-    assert "the job train continues in namespace default" in command.err
-    assert "ringleader k8s delete train --namespace default" in command.err
+    command.ended(
+        130, "the job train continues in namespace default", "ringleader k8s delete train --namespace default"
+    )
     assert fake.get("mpijobs", "train") is not None
 
 
 @pytest.mark.parametrize(
     ("answer", "code", "is_left"),
-    [(b"y\n", 130, False), (b"\n", 130, True), (b"c\n", 0, True)],
+    [(b"y\n", 130, False), (b"\n", 130, True), (b"c\n", 0, True), (b"", 130, True)],
 )
 def test_on_a_terminal_ctrl_c_asks(
-    start: Start, operator: Operator, fake: FakeCluster, answer: bytes, code: int, is_left: bool
+    start: Start, operator: Operator, answer: bytes, code: int, is_left: bool
 ) -> None:
+    """A second Ctrl-C instead of an answer leaves at once."""
     command, terminal = on_a_terminal(start, (*RUN, *TRAIN))
     with os.fdopen(terminal, "r+b", buffering=0) as person:
         command.reads(person)
@@ -175,64 +161,47 @@ def test_on_a_terminal_ctrl_c_asks(
         command.says("running on")
         command.press()
         command.says("Delete the job?")
-        person.write(answer)
+        if answer:
+            person.write(answer)
+        else:
+            command.press()
         if code == 0:
             operator.writes("and on\n")
             command.prints("and on\n")
             operator.finishes()
         assert command.ends() == code
-    assert (fake.get("mpijobs", "train") is not None) is is_left
+    assert (operator.fake.get("mpijobs", "train") is not None) is is_left
 
 
-def test_a_second_ctrl_c_leaves_at_once(start: Start, operator: Operator, fake: FakeCluster) -> None:
-    command, terminal = on_a_terminal(start, (*RUN, *TRAIN))
-    with os.fdopen(terminal, "r+b", buffering=0) as person:
-        command.reads(person)
-        operator.takes_up()
-        operator.starts()
-        command.says("running on")
-        command.press()
-        command.says("Delete the job?")
-        command.press()
-        assert command.ends() == 130
-    assert fake.get("mpijobs", "train") is not None
-
-
-def test_a_server_that_is_away_for_a_while(start: Start, operator: Operator, fake: FakeCluster) -> None:
-    command = start(*RUN, *TRAIN)
-    operator.takes_up()
-    operator.starts()
+def test_a_server_that_is_away_for_a_while(running: Callable[..., Command], operator: Operator) -> None:
+    command, faults = running(), operator.fake.faults
     operator.writes("one\n")
     command.prints("one\n")
-    fake.faults.go_away()
+    faults.go_away()
     command.says("the API server does not answer")
     operator.writes("two\n")
     operator.finishes(5)
-    fake.faults.come_back()
+    faults.come_back()
     command.says("the API server answers again")
     assert command.ends() == 5
     assert command.out == "one\ntwo\n", "each line of the log once"
 
 
-def test_nobody_reads_the_log_any_more(start: Start, operator: Operator, fake: FakeCluster) -> None:
+def test_nobody_reads_the_log_any_more(running: Callable[..., Command], operator: Operator) -> None:
     ours, theirs = os.pipe()
-    command = start(*RUN, *TRAIN, stdout=theirs)
+    command = running(stdout=theirs)
     os.close(theirs)
-    operator.takes_up()
-    operator.starts()
     operator.writes("one\n")
     assert os.read(ours, 100) == b"one\n"
     os.close(ours)
     operator.writes("two\n")
     assert command.ends() == 141
-    assert fake.get("mpijobs", "train") is not None, "| head is no wish for the job"
+    assert operator.fake.get("mpijobs", "train") is not None, "| head is no wish for the job"
 
 
-def test_a_log_that_may_not_be_read(start: Start, operator: Operator, fake: FakeCluster) -> None:
-    fake.faults.forbid("pods/log is forbidden", verb="get", resource="pods/log")
-    command = start(*RUN, *TRAIN)
-    operator.takes_up()
-    operator.starts()
+def test_a_log_that_may_not_be_read(running: Callable[..., Command], operator: Operator) -> None:
+    operator.fake.faults.forbid("pods/log is forbidden", verb="get", resource="pods/log")
+    command = running()
     command.says("the log of train-launcher-abcde cannot be read")
     operator.finishes(2)
     assert command.ends() == 2
@@ -241,42 +210,25 @@ def test_a_log_that_may_not_be_read(start: Start, operator: Operator, fake: Fake
 # What cannot be sent
 
 
-def test_no_crd(start: Start, fake: FakeCluster) -> None:
-    fake.delete("customresourcedefinitions", "mpijobs.kubeflow.org")
-    command = start(*RUN, *TRAIN)
-    assert command.ends() == 3
-    assert "no MPIJob CRD on this cluster" in command.err
-    assert "ringleader operator crd | kubectl apply -f -" in command.err
-    assert "--on pods" in command.err
-
-
 def test_every_fault_of_a_file_and_of_the_words(start: Start, tmp_path: Path) -> None:
     path = job_yaml(tmp_path / "job.yaml", slotsPerWorker=-1, replicaSpecs={})
-    command = start("submit", "--gpus", "1", str(path), str(tmp_path / "none.yaml"))
-    assert command.ends() == 2
+    command = start("submit", "--gpus", "1", str(path), str(tmp_path / "none.yaml")).ended(2)
     for said in ("--gpus", "none.yaml", "spec.slotsPerWorker", "spec.replicaSpecs: unknown field"):
         assert said in command.err
 
 
-def test_an_old_manifest(start: Start, fake: FakeCluster, tmp_path: Path) -> None:
-    path = tmp_path / "old.yaml"
-    path.write_text((Path(__file__).parent.parent / "golden/mpijob/v1.old.yaml").read_text())
-    command = start("submit", str(path))
-    assert command.ends() == 2
-    assert "older version" in command.err
-    command = start("submit", "--convert", "--detach", str(path))
-    assert command.ends() == 0
-    until("the job", lambda: fake.list("mpijobs"))
+def test_an_old_manifest(start: Start, fake: FakeCluster) -> None:
+    path = str(GOLDEN / "mpijob/v1.old.yaml")
+    start("submit", path).ended(2, "older version")
+    command = start("submit", "--convert", "--detach", path).ended()
+    assert fake.list("mpijobs")
     assert "spec.runPolicy.cleanPodPolicy: Running counts now" in command.err
     assert "the operator refuses it unless it was installed with" in command.err
 
 
-def test_a_rehearsal_sends_nothing_and_needs_no_cluster(
-    start: Start, fake: FakeCluster, tmp_path: Path
-) -> None:
-    command = start(*RUN, "--dry-run", *TRAIN)
-    assert command.ends() == 0
-    golden = Path(__file__).parent.parent / "golden/kubernetes_client/dry_run.yaml"
+def test_a_rehearsal_sends_nothing_and_needs_no_cluster(start: Start, fake: FakeCluster) -> None:
+    command = start(*RUN, "--dry-run", *TRAIN).ended()
+    golden = GOLDEN / "kubernetes_client/dry_run.yaml"
     if os.environ.get("RINGLEADER_RENEW_GOLDENS") == "1":
         golden.write_text(command.out)
     assert command.out == golden.read_text()

@@ -35,15 +35,9 @@ def kubeconfig(cluster: FakeCluster, tmp_path: Path) -> Path:
     return kubeconfig_of(cluster, tmp_path / "kubeconfig", RULES)
 
 
-def launcher(cluster: FakeCluster) -> str:
-    """Wait for the launcher's Pod and return its name."""
-
-    def found() -> list[str]:
-        return [
-            pod["metadata"]["name"] for pod in cluster.list("pods") if "-launcher-" in pod["metadata"]["name"]
-        ]
-
-    return str(until("the launcher's Pod", found)[0])
+def named(cluster: FakeCluster, *kinds: str) -> list[str]:
+    found = [one["metadata"]["name"] for kind in kinds for one in cluster.list(kind)]
+    return [name for name in found if name.startswith("train")]
 
 
 def workers_run(cluster: FakeCluster) -> None:
@@ -52,23 +46,21 @@ def workers_run(cluster: FakeCluster) -> None:
         cluster.kubelet.run(name)
 
 
-def nothing_is_left(cluster: FakeCluster) -> None:
-    def left() -> list[str]:
-        return [
-            f"{kind}/{one['metadata']['name']}"
-            for kind in KINDS
-            for one in cluster.list(kind)
-            if one["metadata"]["name"].startswith("train")
-        ]
+def launcher_runs(cluster: FakeCluster) -> str:
+    """Wait for the launcher's Pod, run it and return its name."""
+    found = until("a launcher", lambda: [name for name in named(cluster, "pods") if "-launcher-" in name])
+    cluster.kubelet.run(found[0])
+    return str(found[0])
 
-    until("all objects are gone", lambda: not left())
+
+def nothing_is_left(cluster: FakeCluster) -> None:
+    until("all objects are gone", lambda: not named(cluster, *KINDS))
 
 
 def test_a_whole_job(cluster: FakeCluster, start: Start) -> None:
     command = start(*RUN)
     workers_run(cluster)
-    pod = launcher(cluster)
-    cluster.kubelet.run(pod)
+    pod = launcher_runs(cluster)
     command.says("running on 2 workers")
     cluster.write_log(pod, "epoch 1\n")
     command.prints("epoch 1\n")
@@ -90,8 +82,7 @@ def test_what_the_launcher_sends_back_is_kept(
     words = ("--launch-with", "ringleader", "--report", str(report), "--json-file", str(outcome), "--quiet")
     command = start(*RUN[:-3], *words, *RUN[-3:])
     workers_run(cluster)
-    pod = launcher(cluster)
-    cluster.kubelet.run(pod)
+    pod = launcher_runs(cluster)
     with contextlib.redirect_stderr(io.StringIO()) as lines:
         returned_files.send(str(sent))
     cluster.write_log(pod, "epoch 1\n" + (lines.getvalue() if is_whole else "ringleader-file 1/2 AAAA\n"))
@@ -114,13 +105,11 @@ def test_waiting_is_explained(cluster: FakeCluster, start: Start) -> None:
     until("a worker", lambda: cluster.get("pods", "train-worker-1"))
     cluster.kubelet.run("train-worker-0")
     cluster.kubelet.wait("train-worker-1", "ImagePullBackOff", 'Back-off pulling image "x"')
-    cluster.kubelet.run(launcher(cluster))
+    launcher_runs(cluster)
     command.says("waiting: 1 of 2 workers ready; train-worker-1: Back-off pulling image")
-    other = start("explain", "train")
-    assert other.ends() == 0
+    other = start("explain", "train").ended()
     assert 'train-worker-1: Back-off pulling image "x"' in other.out
-    status = start("status", "--json")
-    assert status.ends() == 0, status
+    status = start("status", "--json").ended()
     (job,) = json.loads(status.out)
     assert (job["name"], job["on"], job["workers"]) == ("train", "pods", 2)
     command.press()
@@ -128,14 +117,31 @@ def test_waiting_is_explained(cluster: FakeCluster, start: Start) -> None:
     nothing_is_left(cluster)
 
 
+def test_a_node_that_fails_its_check_refuses_the_job(cluster: FakeCluster, start: Start) -> None:
+    """The launcher runs and waits for its worker: the client sees that it waits in vain."""
+    command = start(*RUN[:3], "--check", "quick", *RUN[3:])
+    until("a worker", lambda: cluster.get("pods", "train-worker-1"))
+    cluster.kubelet.run("train-worker-0")
+    launcher_runs(cluster)
+    said = "node gpu-7: kernel.xid: Xid 79 on GPU 0000:05:00.0: it has fallen off the bus"
+    cluster.kubelet.fail_init("train-worker-1", 3, f"{said} \u2192 restart the host\n")
+    assert command.ends() == 3
+    assert f"train-worker-1: ringleader-check ended with exit code 3: {said}" in command.err, command.err
+    nothing_is_left(cluster)
+
+
 def test_ctrl_c_cleans_up_without_a_question(cluster: FakeCluster, start: Start) -> None:
+    """Also while the server is away."""
     command, terminal = on_a_terminal(start, RUN)
     with os.fdopen(terminal, "r+b", buffering=0) as person:
         command.reads(person)
         workers_run(cluster)
+        cluster.faults.go_away()
+        command.says("the API server does not answer")
         command.press()
+        command.says("deleting train")
+        cluster.faults.come_back()
         assert command.ends() == 130
-        assert "deleting train" in command.err
     nothing_is_left(cluster)
 
 
@@ -149,37 +155,10 @@ def test_ctrl_c_while_it_is_being_made(cluster: FakeCluster, start: Start, resou
     nothing_is_left(cluster)
 
 
-def test_a_server_that_is_away_while_it_is_cleaned_up(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN)
-    workers_run(cluster)
-    cluster.faults.go_away()
-    command.says("the API server does not answer")
-    command.press()
-    command.says("deleting train")
-    cluster.faults.come_back()
-    assert command.ends() == 130
-    nothing_is_left(cluster)
-
-
 def test_a_refused_worker_takes_the_rest_with_it(cluster: FakeCluster, start: Start) -> None:
     words = 'pods "train-worker-1" is forbidden: exceeded quota: team'
     cluster.faults.forbid(words, resource="pods")
-    command = start(*RUN)
-    assert command.ends() == 3
-    assert "exceeded quota: team" in command.err
-    assert "kubectl describe quota" in command.err
-    nothing_is_left(cluster)
-
-
-def test_two_of_one_name(cluster: FakeCluster, start: Start) -> None:
-    first = start(*RUN)
-    workers_run(cluster)
-    second = start(*RUN)
-    assert second.ends() == 3
-    assert "a Job of this name exists" in second.err
-    assert cluster.get("pods", "train-worker-0") is not None, "the first one's Pods are not touched"
-    first.press()
-    assert first.ends() == 130
+    start(*RUN).ended(3, "exceeded quota: team", "kubectl describe quota")
     nothing_is_left(cluster)
 
 
@@ -188,8 +167,7 @@ def test_a_lost_answer_makes_nothing_twice(cluster: FakeCluster, start: Start) -
     cluster.faults.refuse(500, verb="create", resource="pods", after=1)
     command = start(*RUN)
     workers_run(cluster)
-    pod = launcher(cluster)
-    cluster.kubelet.run(pod)
+    pod = launcher_runs(cluster)
     command.says("running on 2 workers")
     cluster.kubelet.finish(pod, 0)
     assert command.ends() == 0, command
@@ -199,33 +177,26 @@ def test_a_lost_answer_makes_nothing_twice(cluster: FakeCluster, start: Start) -
 def test_a_client_that_dies_leaves_a_job_that_removes_itself(cluster: FakeCluster, start: Start) -> None:
     command = start(*RUN)
     workers_run(cluster)
-    pod = launcher(cluster)
+    start(*RUN).ended(3, "a Job of this name exists")
+    assert len(named(cluster, "pods")) >= 2, "the first one's Pods are not touched"
     command.kill()
-    cluster.kubelet.run(pod)
-    cluster.kubelet.finish(pod, 0)
+    cluster.kubelet.finish(launcher_runs(cluster), 0)
     job = cluster.get("jobs", "train-launcher")
     assert job is not None and job["spec"]["ttlSecondsAfterFinished"] == 300
-    cleaner = start("delete", "train")
-    assert cleaner.ends() == 0, cleaner
+    start("delete", "train").ended()
     nothing_is_left(cluster)
 
 
 def test_detach_and_find_it_again(cluster: FakeCluster, start: Start) -> None:
+    rehearsal = start(*RUN[:3], "--dry-run", *RUN[3:]).ended()
+    kinds = [line.removeprefix("kind: ") for line in rehearsal.out.splitlines() if line.startswith("kind: ")]
+    assert kinds == ["Job", "Service", "ConfigMap", "Secret", "Pod", "Pod"]
+    assert not named(cluster, *KINDS)
     command = start(*RUN[:3], "--detach", *RUN[3:])
     assert (command.ends(), command.out) == (0, "train\n")
     workers_run(cluster)
-    pod = launcher(cluster)
-    cluster.kubelet.run(pod)
-    cluster.write_log(pod, "hello\n")
+    cluster.write_log(launcher_runs(cluster), "hello\n")
     logs = start("logs", "train")
     assert (logs.ends(), logs.out) == (0, "hello\n")
     assert start("delete", "train").ends() == 0
-    nothing_is_left(cluster)
-
-
-def test_a_rehearsal_prints_every_object(cluster: FakeCluster, start: Start) -> None:
-    command = start(*RUN[:3], "--dry-run", *RUN[3:])
-    assert command.ends() == 0
-    kinds = [line.removeprefix("kind: ") for line in command.out.splitlines() if line.startswith("kind: ")]
-    assert kinds == ["Job", "Service", "ConfigMap", "Secret", "Pod", "Pod"]
     nothing_is_left(cluster)

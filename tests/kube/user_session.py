@@ -1,4 +1,4 @@
-"""A user's commands as processes, and somebody who plays the operator and the kubelet for them."""
+"""A user's commands as processes, and somebody who plays the operator for them."""
 
 import os
 import pty
@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.fork_server import COMMANDS
 from tests.kube.fake import FakeCluster
+from tests.kube.fake.simulated_job_controller import condition
 from tests.time_limits import patience
 
 PATIENCE = 180.0
@@ -55,31 +56,25 @@ class Command:
         )
         self._out: list[bytes] = []
         self._err: list[bytes] = []
-        self._readers = [
-            threading.Thread(target=self._read, args=pair, daemon=True)
-            for pair in ((self.process.stdout, self._out), (self.process.stderr, self._err))
-            if pair[0] is not None
-        ]
-        for reader in self._readers:
-            reader.start()
+        self._readers: list[threading.Thread] = []
+        for stream, kept in ((self.process.stdout, self._out), (self.process.stderr, self._err)):
+            if stream is not None:
+                self._read(stream.read1, kept)
 
-    def _read(self, stream: Any, kept: list[bytes]) -> None:
-        while data := stream.read1(65536):
-            kept.append(data)
+    def _read(self, read: Callable[[int], bytes], kept: list[bytes]) -> None:
+        def work() -> None:
+            try:
+                while data := read(65536):
+                    kept.append(data)
+            except OSError:
+                return  # a terminal, and the last process that had its other end is gone
+
+        self._readers.append(threading.Thread(target=work, daemon=True))
+        self._readers[-1].start()
 
     def reads(self, terminal: Any) -> None:
         """Take what comes out of a terminal for standard error."""
-
-        def read() -> None:
-            try:
-                while data := terminal.read(65536):
-                    self._err.append(data)
-            except OSError:
-                return  # the last process that had the other end is gone
-
-        reader = threading.Thread(target=read, daemon=True)
-        self._readers.append(reader)
-        reader.start()
+        self._read(terminal.read, self._err)
 
     @property
     def out(self) -> str:
@@ -116,6 +111,13 @@ class Command:
         assert "Traceback" not in self.err, self.err
         return code
 
+    def ended(self, code: int = 0, *said: str) -> Self:
+        """Wait for its end, which must be with this exit code and these words on standard error."""
+        assert self.ends() == code, self
+        for text in said:
+            assert text in self.err, f"without {text!r}: {self}"
+        return self
+
     def kill(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -145,10 +147,11 @@ def kubeconfig_of(
 
 
 class Operator:
-    """Plays the operator, the Job controller and the kubelet for one job, step by step."""
+    """Plays the operator for one job, step by step; what its Pods do, the kubelet of the cluster is told."""
 
     def __init__(self, fake: FakeCluster, name: str, namespace: str = "default") -> None:
         self.fake, self.name, self.namespace = fake, name, namespace
+        self.launcher = f"{name}-launcher-abcde"
 
     def arrived(self) -> dict[str, Any]:
         """Wait until the job is there."""
@@ -160,9 +163,7 @@ class Operator:
         """Write a condition of the MPIJob."""
 
         def edit(job: dict[str, Any]) -> None:
-            conditions = job.setdefault("status", {}).setdefault("conditions", [])
-            conditions[:] = [one for one in conditions if one["type"] != type_]
-            conditions.append({"type": type_, "status": status, "reason": reason, "message": message})
+            condition(job, type_, status, "2026-01-01T00:00:00Z", reason, message)
 
         self.fake.change("mpijobs", self.name, edit, self.namespace)
 
@@ -174,103 +175,36 @@ class Operator:
             self.pod(f"{self.name}-worker-{index}", "worker")
 
     def pod(self, name: str, role: str) -> None:
-        owner = self.fake.get("mpijobs", self.name, self.namespace)
-        reference = {
-            "apiVersion": owner["apiVersion"],
-            "kind": "MPIJob",
-            "name": self.name,
-            "uid": owner["metadata"]["uid"],
-            "controller": True,
+        owner = self.arrived()
+        reference = {"apiVersion": owner["apiVersion"], "kind": "MPIJob", "name": self.name}
+        reference |= {"uid": owner["metadata"]["uid"], "controller": True}
+        labels = {JOB_NAME: self.name, JOB_ROLE: role}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": [reference]},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": role, "image": "x"}]},
         }
-        self.fake.create(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {
-                    "name": name,
-                    "labels": {JOB_NAME: self.name, JOB_ROLE: role},
-                    "ownerReferences": [reference],
-                },
-                "spec": {"containers": [{"name": role, "image": "x"}]},
-            },
-            self.namespace,
-        )
-
-    def status(self, pod: str, **status: Any) -> None:
-        """Change a Pod's status."""
-
-        def edit(document: dict[str, Any]) -> None:
-            document["status"] = document.get("status", {}) | status
-
-        self.fake.change("pods", pod, edit, self.namespace)
-
-    def cannot_schedule(self, pod: str, message: str) -> None:
-        said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        self.status(pod, conditions=[said])
-
-    def waits(self, pod: str, role: str, reason: str, message: str) -> None:
-        state = {"waiting": {"reason": reason, "message": message}}
-        self.status(
-            pod,
-            conditions=[{"type": "PodScheduled", "status": "True"}],
-            containerStatuses=[container(role, state)],
-        )
-
-    def runs(self, pod: str, role: str) -> None:
-        self._log(pod, role, lambda log: None)
-        state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-        conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
-        self.status(pod, phase="Running", conditions=conditions, containerStatuses=[container(role, state)])
-
-    def ends(self, pod: str, role: str, code: int, reason: str = "") -> None:
-        state = {"terminated": {"exitCode": code, "reason": reason or ("Error" if code else "Completed")}}
-        self.status(
-            pod,
-            phase="Failed" if code else "Succeeded",
-            conditions=[],
-            containerStatuses=[container(role, state)],
-        )
-        self._log(pod, role, lambda log: log.end())
-
-    def _log(self, pod: str, container: str, work: Callable[[Any], None]) -> None:
-        """Do something with a container's log, which is begun if need be."""
-        uid = self.fake.get("pods", pod, self.namespace)["metadata"]["uid"]  # type: ignore[index]
-        self.fake.call(lambda: work(self.fake.containers.log(self.namespace, uid, container)))
-
-    @property
-    def launcher(self) -> str:
-        return f"{self.name}-launcher-abcde"
+        self.fake.create(document, self.namespace)
 
     def starts(self, workers: int = 2) -> None:
         """Workers run, the launcher runs."""
-        for index in range(workers):
-            self.runs(f"{self.name}-worker-{index}", "worker")
         self.pod(self.launcher, "launcher")
-        self.runs(self.launcher, "launcher")
+        for name in (*(f"{self.name}-worker-{index}" for index in range(workers)), self.launcher):
+            self.fake.kubelet.run(name, self.namespace)
         self.sets("Running", reason="MPIJobRunning")
 
     def writes(self, text: str) -> None:
         self.fake.write_log(self.launcher, text, namespace=self.namespace)
 
-    def finishes(self, code: int = 0, reason: str = "", message: str = "") -> None:
+    def finishes(self, code: int = 0, message: str = "") -> None:
         """The launcher ends, then the job."""
-        self.ends(self.launcher, "launcher", code)
+        self.fake.kubelet.finish(self.launcher, code, self.namespace)
         self.sets("Running", "False")
         if code == 0:
             self.sets("Succeeded", reason="MPIJobSucceeded", message="done")
         else:
-            self.sets("Failed", reason=reason or "BackoffLimitExceeded", message=message or "it failed")
-
-
-def container(name: str, state: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "state": state,
-        "ready": "running" in state,
-        "restartCount": 0,
-        "image": "x",
-        "imageID": "",
-    }
+            self.sets("Failed", reason="BackoffLimitExceeded", message=message or "it failed")
 
 
 def on_a_terminal(start: Callable[..., Command], words: tuple[str, ...]) -> tuple[Command, int]:

@@ -1,6 +1,5 @@
 """The lab of these tests, what is run on its hosts, and what a lab may leave behind."""
 
-import dataclasses
 import os
 import subprocess
 import sys
@@ -10,12 +9,9 @@ from pathlib import Path
 import pytest
 from tests.commands import finished
 from tests.labs import a_lab, skip_without_lab, unique_name
-from tests.system_programs import program
 
 from ringleader.lab import saved_state
-from ringleader.lab.network import shaping_steps
 from ringleader.lab.saved_state import Lab
-from ringleader.lab.steps import carry_out
 
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -61,16 +57,6 @@ def on_host(lab: Lab) -> Callable[..., subprocess.CompletedProcess[str]]:
         return finished(argv, stdin=subprocess.DEVNULL, timeout=timeout)
 
     return call
-
-
-@pytest.fixture
-def tool() -> Callable[[str], str]:
-    """Return a function that finds a program; see `tests.system_programs.program` for one that is missing."""
-
-    def find(name: str) -> str:
-        return program(name, {"mpirun.openmpi": "openmpi-bin", "mpiexec.mpich": "mpich"}.get(name, name))
-
-    return find
 
 
 @pytest.fixture
@@ -121,7 +107,10 @@ def _processes_of(name: str) -> list[str]:
 
 
 def _nameless_namespaces() -> list[int]:
-    """Network namespaces that have processes but no name, save the machine's own."""
+    """Network namespaces with processes and an interface but no name, save the machine's own.
+
+    Other tests have some without an interface, so that nothing gets out.
+    """
     named = (
         {entry.stat().st_ino for entry in Path("/run/netns").iterdir()}
         if Path("/run/netns").is_dir()
@@ -132,21 +121,8 @@ def _nameless_namespaces() -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                found.add((entry / "ns/net").stat().st_ino)
+                if len((entry / "net/dev").read_text().splitlines()) > len(("", "", "lo")):
+                    found.add((entry / "ns/net").stat().st_ino)
             except OSError:
                 continue
     return sorted(found - named)
-
-
-@pytest.fixture
-def shaped_to(lab: Lab) -> Iterator[Callable[[int], None]]:
-    """Return a function that gives all links another rate, as ``up`` would have; undone afterwards."""
-
-    def shape(bandwidth: int) -> None:
-        spec = dataclasses.replace(lab.spec, bandwidth=bandwidth)
-        for number in range(1, spec.hosts + 1):
-            for step in shaping_steps(spec, number):
-                carry_out(step, lock=None)
-
-    yield shape
-    shape(lab.spec.bandwidth)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.lab
 @pytest.mark.parametrize(
     ("fault", "target"),
     [
-        ("kill host", "host"),
+        pytest.param("kill host", "host", marks=pytest.mark.smoke),
         *(
             pytest.param(*one, marks=pytest.mark.long)
             for one in (("kill", "prted"), ("term", "prted"), ("kill", "sshd"), ("cut link", "link"))

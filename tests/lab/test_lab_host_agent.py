@@ -105,11 +105,3 @@ def test_a_link_that_comes_back_in_time_costs_nothing(lab, place: Path) -> None:
         link(lab, up=True)
         made.close()
         made.agents.ssh.close()
-
-
-def test_a_host_that_ssh_does_not_reach_is_told(lab, place: Path) -> None:
-    made = launcher(lab, place, name="no-such-host.invalid")
-    made.agents.start(made.facts)
-    assert "could not be started" in made.until("failed").why
-    made.close()
-    made.agents.ssh.close()

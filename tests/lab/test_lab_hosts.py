@@ -1,15 +1,13 @@
-"""What a user may rely on: the hosts of a lab behave like hosts."""
+"""What a user may rely on: the hosts of a lab behave like hosts, their links like links."""
 
+import contextlib
 import itertools
 import json
-import os
-import shlex
 import socket
 import subprocess
 import sys
 import tempfile
-import venv
-from concurrent.futures import ThreadPoolExecutor
+import time
 from pathlib import Path
 
 import pytest
@@ -20,38 +18,30 @@ from ringleader.lab import saved_state
 pytestmark = pytest.mark.lab
 
 
-@pytest.mark.long
-def test_each_host_has_its_own_name_and_every_name_resolves_everywhere(lab, on_host):
-    own = socket.gethostname()
+def test_names_networks_and_keys_are_those_of_hosts(lab, on_host):
+    own, (first, last) = socket.gethostname(), (lab.hosts[0], lab.hosts[-1])
     wanted = {host.name: host.address for host in lab.hosts} | {own: lab.spec.head_address}
-    for host in lab.hosts:
-        assert on_host(host.name, "hostname").stdout.strip() == host.name
-        for name, address in wanted.items():
-            assert on_host(host.name, "getent", "ahostsv4", name).stdout.split()[0] == address
+    for name, address in wanted.items():
+        assert on_host(first.name, "getent", "ahostsv4", name).stdout.split()[0] == address
     for host in lab.hosts:
         assert socket.gethostbyname(host.name) == host.address
-    socket.gethostbyname(own)
-
-
-def test_a_hosts_names_do_not_hang_on_the_machines_own_file(lab, on_host):
-    said = on_host(lab.hosts[0].name, "cat /etc/hostname; cat /proc/mounts").stdout.splitlines()
-    assert said[0] == lab.hosts[0].name
-    places = [line.split()[1] for line in said[1:]]
-    assert "/etc" in places and "/etc/hosts" not in places
-
-
-def test_hosts_reach_each_other_and_the_head_and_nothing_else(lab, on_host):
-    first, last = lab.hosts[0], lab.hosts[-1]
     done = on_host(first.name, "ssh", "-F", lab.ssh_config, last.name, "hostname")
     assert done.stdout.strip() == last.name, done.stderr
-    routes = on_host(first.name, "ip", "-4", "route").stdout.strip().splitlines()
-    assert len(routes) == 1 and routes[0].startswith(lab.spec.subnet)
+    said = on_host(first.name, "cat /etc/hostname; cat /proc/mounts").stdout.splitlines()
+    assert said[0] == first.name
+    places = [line.split()[1] for line in said[1:]]
+    assert "/etc" in places and "/etc/hosts" not in places, "names do not hang on the machine's own file"
+    (route,) = on_host(first.name, "ip", "-4", "route").stdout.strip().splitlines()
+    assert route.startswith(lab.spec.subnet), "they reach each other and the head, and nothing else"
     assert "inet6" not in on_host(first.name, "ip", "-6", "addr", "show", "dev", "eth0").stdout
-
-
-def test_hosts_do_not_use_the_same_process_numbers(lab, on_host):
     numbers = sorted(int(on_host(host.name, "echo $$").stdout) for host in lab.hosts)
     assert all(later - earlier > 1000 for earlier, later in itertools.pairwise(numbers)), numbers
+    keys = [line.split()[2] for line in Path(lab.directory, "known_hosts").read_text().splitlines()]
+    assert len(set(keys)) == len(lab.hosts)
+    assert Path(lab.directory).stat().st_mode & 0o777 == 0o700
+    assert Path(lab.directory, "id").stat().st_mode & 0o777 == 0o600
+    path, name = on_host(first.name, "echo $PATH; echo $RINGLEADER_LAB").stdout.splitlines()
+    assert path.split(":")[0] == str(Path(sys.executable).parent) and name == lab.name
 
 
 def test_shared_memory_processes_and_temporary_files_are_a_hosts_own(lab, on_host):
@@ -70,60 +60,27 @@ def test_shared_memory_processes_and_temporary_files_are_a_hosts_own(lab, on_hos
         on_host(first, f"kill {started.stdout.strip()}; rm -f /dev/shm/mark /var/tmp/mark")
 
 
-def test_host_keys_are_known_and_no_two_are_alike(lab):
-    keys = [line.split()[2] for line in Path(lab.directory, "known_hosts").read_text().splitlines()]
-    assert len(set(keys)) == len(lab.hosts)
-    assert Path(lab.directory).stat().st_mode & 0o777 == 0o700
-    assert Path(lab.directory, "id").stat().st_mode & 0o777 == 0o600
-
-
-def test_sessions_find_our_interpreter_and_a_host_knows_its_lab(lab, on_host):
-    path, name = on_host(lab.hosts[0].name, "echo $PATH; echo $RINGLEADER_LAB").stdout.splitlines()
-    assert path.split(":")[0] == str(Path(sys.executable).parent)
-    assert name == lab.name
-
-
-def test_exec_passes_arguments_and_exit_code_through(lab, ringleader, tmp_path):
-    odd = "a b'c\"d;$HOME\n*"
-    host = lab.hosts[1].name
-    done = ringleader("lab", "exec", "--lab-name", lab.name, host, "--", "printf", "%s", odd)
+def test_exec_passes_arguments_directory_and_exit_code_through(lab, ringleader, tmp_path, monkeypatch):
+    odd, host = "a b'c\"d;$HOME\n*", lab.hosts[1].name
+    on = ("lab", "exec", "--lab-name", lab.name)
+    done = ringleader(*on, host, "--", "printf", "%s", odd)
     assert (done.returncode, done.stdout, done.stderr) == (0, odd, "")
-    assert ringleader("lab", "exec", "--lab-name", lab.name, host, "--", "sh", "-c", "exit 7").returncode == 7
-    done = ringleader("lab", "exec", "--lab-name", lab.name, "h2", "hostname")
-    assert done.stdout.strip() == host
-
-
-def test_exec_on_all_prefixes_lines_and_keeps_the_first_failure(lab, ringleader):
-    done = ringleader("lab", "exec", "--lab-name", lab.name, "--all", "--", "sh", "-c", "hostname; exit 5")
+    assert ringleader(*on, "h2", "hostname").stdout.strip() == host
+    done = ringleader(*on, "--all", "--", "sh", "-c", "hostname; exit 5")
     assert done.stdout == "".join(f"[{host.name}] {host.name}\n" for host in lab.hosts)
     assert done.returncode == 5
-
-
-def test_exec_keeps_the_working_directory(lab, tmp_path):
-    here = Path.cwd()
-    try:
-        os.chdir(tmp_path)
-        argv = lab_hosts.argv_on(lab, lab.hosts[0], ("pwd",))
-        assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == str(
-            tmp_path
-        )
-    finally:
-        os.chdir(here)
+    monkeypatch.chdir(tmp_path)
+    argv = lab_hosts.argv_on(lab, lab.hosts[0], ("pwd",))
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip() == str(tmp_path)
 
 
 def test_status_is_a_table_and_json(lab, ringleader):
     done = ringleader("lab", "status", "--lab-name", lab.name)
     assert done.stdout.split()[:6] == ["host", "address", "slots", "rate", "state", "sshd"]
     document = json.loads(ringleader("lab", "status", "--lab-name", lab.name, "--json").stdout)
-    assert document["hosts"][0] == {
-        "name": lab.hosts[0].name,
-        "address": lab.hosts[0].address,
-        "slots": 2,
-        "namespace": lab.hosts[0].namespace,
-        "rate": "8gbit",
-        "state": "up",
-        "sshd": True,
-    }
+    first = document["hosts"][0]
+    assert (first["name"], first["address"]) == (lab.hosts[0].name, lab.hosts[0].address)
+    assert (first["slots"], first["rate"], first["state"], first["sshd"]) == (2, "8gbit", "up", True)
     assert document["bandwidth_bit_per_s"] == 8_000_000_000
     only = ringleader("lab", "status", "--lab-name", lab.name, "--hostfile").stdout.strip()
     assert Path(only).read_text() == "".join(f"{host.name} slots=2\n" for host in lab.hosts)
@@ -149,19 +106,6 @@ def test_a_subnet_that_is_in_use_is_refused(lab, scratch_name, ringleader, snaps
     done = ringleader("lab", "up", "--lab-name", scratch_name, *words)
     assert done.returncode == 3 and "in use" in done.stderr
     assert snapshot(scratch_name) == before
-
-
-def test_labs_that_come_up_side_by_side_get_different_subnets(scratch_name, ringleader):
-    names = [f"{scratch_name[:-1]}{letter}" for letter in "ghi"]
-    argvs = [("lab", "up", "--lab-name", name, "--hosts", "1", "--ssh-port", "34") for name in names]
-    try:
-        with ThreadPoolExecutor() as pool:
-            results = list(pool.map(lambda words: ringleader(*words), argvs))
-        assert [done.returncode for done in results] == [0, 0, 0], [done.stderr for done in results]
-        assert len({saved_state.load(name).spec.subnet for name in names}) == 3
-    finally:
-        for name in names:
-            ringleader("lab", "down", "--lab-name", name)
 
 
 def test_replace_makes_the_lab_anew_and_down_twice_is_no_error(scratch_name, ringleader, snapshot):
@@ -200,44 +144,94 @@ def test_what_up_and_down_print_makes_and_removes_the_lab(scratch_name, ringlead
     assert snapshot(scratch_name) == before
 
 
-@pytest.mark.parametrize(("place", "options"), [("/tmp", ("--private-tmp",)), ("/var/tmp", ())])
-def test_ringleader_below_a_directory_that_hosts_have_to_themselves(scratch_name, place, options):
-    """A checkout and its environment may be anywhere, also where each host gets an empty directory."""
-    with tempfile.TemporaryDirectory(prefix="ringleader lab ", dir=place) as base:
-        environment = Path(base, "environment")
-        venv.create(environment, symlinks=True)
-        packages = next(environment.glob("lib/python3*/site-packages"))
-        paths = [path for path in sys.path if path.endswith(("site-packages", "/src"))]
-        (packages / "ours.pth").write_text("\n".join(paths))
-        Path(base, "not kept").touch()
-        python = str(environment / "bin/python")
+# --- links: cut, heal and kill ----------------------------------------------------------------------------
 
-        def run(*words: str) -> subprocess.CompletedProcess[str]:
-            words = (python, "-m", "ringleader", "lab", *words, "--name", scratch_name)
-            return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
-        up = run("up", "--hosts", "1", "--slots", "1", "--ssh-port", "40", *options)
-        assert up.returncode == 0, up.stderr
+def _exchange(connection):
+    connection.sendall(b"x")
+    return connection.recv(1)
+
+
+@contextlib.contextmanager
+def _echo(lab, host):
+    """A connection from the head to an echo on the host."""
+    program = (
+        "import socket; s = socket.create_server(('', 5555)); print('ready', flush=True); "
+        "c = s.accept()[0]\nwhile data := c.recv(100): c.sendall(data)"
+    )
+    process = subprocess.Popen(
+        lab_hosts.argv_on(lab, host, ("python3", "-c", program)), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline().strip() == "ready"
+        with socket.create_connection((host.address, 5555), timeout=10) as connection:
+            yield connection
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+        process.stdout.close()
+
+
+def test_a_cut_link_is_silent_and_a_healed_one_delivers_what_was_sent_meanwhile(lab, ringleader):
+    host = lab.hosts[2]
+    with _echo(lab, host) as connection:
+        assert _exchange(connection) == b"x"
         try:
-            host = saved_state.load(scratch_name).hosts[0].name
-            script = f"import os, ringleader.lab; print(os.listdir({base!r}))"
-            ssh = ("ssh", "-F", saved_state.load(scratch_name).ssh_config, host)
-            over_ssh = subprocess.run(
-                (*ssh, shlex.join((python, "-c", script))),
-                capture_output=True, text=True, timeout=60, check=False,
-            )  # fmt: skip
-            assert over_ssh.stdout == "['environment']\n", over_ssh.stderr
+            assert ringleader("lab", "cut", "--lab-name", lab.name, host.name).returncode == 0
+            assert [row.state for row in lab_hosts.status(lab)] == ["up", "up", "cut", "up"]
+            connection.settimeout(2)
+            with pytest.raises(TimeoutError):
+                _exchange(connection)
+            inside = ringleader("lab", "exec", "--lab-name", lab.name, host.name, "hostname")
+            assert inside.stdout.strip() == host.name
         finally:
-            assert run("down").returncode == 0
+            healed = ringleader("lab", "heal", "--lab-name", lab.name, host.name)
+        assert healed.returncode == 0, healed.stderr
+        connection.settimeout(60)
+        assert connection.recv(1) == b"x"
+    assert [row.state for row in lab_hosts.status(lab)] == ["up"] * 4
 
 
-def test_a_lab_that_is_not_there_is_one_clear_message(lab_machine, ringleader):
-    for words in (("status",), ("exec", "h1", "true"), ("cut", "h1")):
-        done = ringleader("lab", words[0], "--name", "nolab", *words[1:])
+def test_kill_ends_everything_on_one_host_and_heal_starts_it_again(lab, ringleader, on_host):
+    host, other = lab.hosts[3], lab.hosts[0]
+    sleeper = subprocess.Popen(lab_hosts.argv_on(lab, host, ("setsid", "sleep", "300")))
+    remote = subprocess.Popen(
+        ["ssh", "-F", lab.ssh_config, host.name, "trap '' TERM HUP INT; sleep 300; sleep 300"],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        time.sleep(0.5)
+        assert remote.poll() is None and sleeper.poll() is None
+        assert ringleader("lab", "kill", "--lab-name", lab.name, host.name).returncode == 0
+        assert remote.wait(timeout=20) == 255
+        assert sleeper.wait(timeout=20) != 0
+        rows = {row.host.name: row for row in lab_hosts.status(lab)}
+        assert (rows[host.name].state, rows[host.name].sshd) == ("dead", False)
+        assert (rows[other.name].state, rows[other.name].sshd) == ("up", True)
+        refused = ringleader("lab", "exec", "--lab-name", lab.name, host.name, "true")
+        assert refused.returncode == 3 and "lab heal" in refused.stderr
+        again = ringleader("lab", "up", "--lab-name", lab.name, "--ssh-port", "34")
+        assert again.returncode == 0 and f"dead: {host.name}" in again.stderr
+    finally:
+        healed = ringleader("lab", "heal", "--lab-name", lab.name, host.name)
+        for process in (sleeper, remote):
+            process.kill()
+            process.wait(timeout=10)
+    assert healed.returncode == 0, healed.stderr
+    assert on_host(host.name, "hostname").stdout.strip() == host.name
+    assert on_host(host.name, "pgrep -fxc 'sleep 300'").stdout.strip() == "0"
+
+
+def test_latency_delays_each_frame_or_the_kernel_that_cannot_is_named(scratch_name, ringleader, snapshot):
+    before = snapshot(scratch_name)
+    words = ("--hosts", "1", "--ssh-port", "34", "--latency", "20ms")
+    done = ringleader("lab", "up", "--lab-name", scratch_name, *words)
+    if done.returncode:
         assert done.returncode == 3
-        assert "there is no lab 'nolab'" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_a_host_that_is_not_there_names_those_that_are(lab, ringleader):
-    done = ringleader("lab", "cut", "--lab-name", lab.name, "h9")
-    assert done.returncode == 2 and lab.hosts[3].name in done.stderr
+        assert "netem" in done.stderr and "modprobe sch_netem" in done.stderr
+        assert snapshot(scratch_name) == before
+        return
+    begin = time.monotonic()
+    with socket.create_connection((f"{scratch_name}-h1", 34), timeout=10):
+        assert time.monotonic() - begin >= 0.04

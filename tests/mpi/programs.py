@@ -36,24 +36,6 @@ print("up", flush=True)
 time.sleep(120)  # ringleader-test-rank
 """
 
-DDP = """
-import os, sys
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = DDP(torch.nn.Linear(4, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
-    torch.manual_seed(100 * step + dist.get_rank())
-    optimizer.zero_grad()
-    model(torch.randn(8, 4)).square().mean().backward()
-    optimizer.step()
-print(dist.get_rank(), dist.get_world_size(), float(sum(p.sum() for p in model.parameters())))
-dist.destroy_process_group()
-"""
-
 
 def interpreter_for(user):
     """Return an interpreter of our version that another user can run, and the path on which it finds us."""

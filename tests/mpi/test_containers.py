@@ -19,15 +19,12 @@ from pathlib import Path
 
 import pytest
 from tests import podman
-from tests.interpreter import write_program
 from tests.ssh import sshd
 from tests.time_limits import patience
 
 sys.path.insert(0, str(Path(__file__).parent))
 import programs
 
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements
 from ringleader.plan.job import Job
 from ringleader.render.container_command import ContainerHost, container_command
 
@@ -148,12 +145,6 @@ def test_no_container_outlives_its_launcher(place, machine, number):
 
 
 @pytest.mark.long
-def test_sigkill_of_the_launcher_ends_containers_on_every_host(place, hosts):
-    sleeping(place, hosts, "-H", "c1:1,c2:1", "--ssh-config", hosts.config).kill()
-    assert gone(hosts) == []
-
-
-@pytest.mark.long
 def test_a_container_whose_client_is_killed_is_named_and_removed(place, hosts):
     launcher = sleeping(place, hosts, "-H", "c1:1,c2:1", "--ssh-config", hosts.config)
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
@@ -166,24 +157,12 @@ def test_a_container_whose_client_is_killed_is_named_and_removed(place, hosts):
     assert gone(hosts) == []
 
 
-def test_a_failed_rank_is_the_jobs_failure(place, machine):
-    program = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(7); time.sleep(60)"
-    words = ("-n", "2", "--oversubscribe", "--grace", "1", *machine.options)
-    done = place.run("run", *words, "--", "python", "-c", program)
-    assert done.returncode == 7
-    assert b"rank 1 on localhost ended with exit code 7" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--container=localhost/none:1",), "podman has no image localhost/none:1"),
-        (("--container-engine=enroot",), "there is no enroot on PATH"),
         (("--container-mount=/none:/none",), "podman cannot start image"),
-        (("--python=python9",), f"image {IMAGE} has no python9"),
         (("--python=/usr/bin/python3",), f"Ringleader is not installed in image {IMAGE}"),
-        (("--mpi=/none/bin/mpirun",), f"image {IMAGE} has no MPI that can be used"),
-        (("--", "python", "none.py"), "the script does not exist (none.py"),
         (("--", "no-program"), "the program no-program does not exist"),
     ],
 )
@@ -194,71 +173,7 @@ def test_what_cannot_work_is_named_before_anything_is_started(place, machine, wo
     assert f"ringleader: host localhost: {said}" in done.stderr.decode()
 
 
-def test_the_kernels_log_is_seen_read_only(place, machine):
-    log = place.tmp / "kern log"
-    log.touch()
-    program = f"import os; print('read', open({str(log)!r}).read(), os.access({str(log)!r}, os.W_OK))"
-    words = ("-n", "1", *machine.options, "--kernel-log", str(log), "--workdir", "/")
-    done = place.run("run", *words, "--", "python", "-c", program)
-    assert done.returncode == 0 and b"read  False" in done.stdout, done.stderr
-
-
-def test_an_image_for_another_architecture_is_refused(place, machine):
-    name = "localhost/other:1"
-    podman.add_image(machine.here, name, words=("--arch", "s390x"))
-    done = place.run("run", "-n", "1", *machine.options, "--container", name, "--", "true")
-    assert done.returncode == 3 and b"is for s390x, this machine is" in done.stderr
-
-
-def test_missing_modules_of_a_script_are_named(place, machine):
-    (place.tmp / "train.py").write_text("import ringleader.mxnet as hvd\nprint('started')\n")
-    done = place.run("run", "-n", "1", *machine.options, "--", "python", "train.py", cwd=place.tmp)
-    if b"started" not in done.stdout:  # where the tests' Python has it
-        assert done.returncode == 3 and f"image {IMAGE} has no mxnet".encode() in done.stderr
-
-
-@pytest.mark.lab
-@pytest.mark.long
-def test_hosts_of_a_lab_run_containers(place, machine):
-    try:
-        requirements.check_machine(os.environ)
-    except RefusedError as error:
-        pytest.skip(str(error))
-    name = f"c{os.getpid() % 100000}"
-    up = place.run("lab", "up", "--lab-name", name, "--hosts", "2", "--slots", "1", "--ssh-port", "38")
-    try:
-        assert up.returncode == 0, up.stderr
-        words = ("--lab-name", name, "--require", "tcp", *machine.options)
-        program = programs.ALLREDUCE.replace("(1000", "(1_000_000")
-        # Beside others' connections, whose a connection is shows while it lives, four times a second.
-        program = program.replace("node =", "import time\ntime.sleep(2)\nnode =")
-        done = place.run("run", *words, "--", "python", "-c", program)
-        assert done.returncode == 0, done.stderr
-        assert len(re.findall(rb" [01] 2 3\n", done.stdout)) == 2
-    finally:
-        place.run("lab", "down", "--lab-name", name)
-
-
 # --- docker ------------------------------------------------------------------------------------------------
-
-DOCKERS_OPTIONS = """\
-import os, sys
-known = "--rm --pull --network --ipc --pid --uts --security-opt --user --env --device --mount --name".split()
-known += "--interactive --entrypoint --group-add --ulimit --gpus".split()
-words = sys.argv[1:]
-assert words[:2] == ["image", "inspect"] or words[0] in ("run", "rm"), words
-for word in words[: words.index("--entrypoint")] if words[0] == "run" else ():
-    assert not word.startswith("--") or word.partition("=")[0] in known, word
-os.execv({podman!r}, [{podman!r}, *words])
-"""
-
-
-def test_a_job_in_containers_of_docker(place, machine):
-    write_program(place.tmp / "docker", DOCKERS_OPTIONS.format(podman=str(machine.here)))
-    place.environ["PATH"] = f"{place.tmp}:{place.environ['PATH']}"
-    words = ("-n", "1", "--container-engine=docker", *machine.options)
-    done = place.run("run", *words, "--", "python", "-c", WHERE)
-    assert (done.returncode, b"True" in done.stdout) == (0, True), done.stderr
 
 
 def test_dockers_own_client_can_read_the_command():

@@ -1,7 +1,6 @@
 """A dry run against what a launch really hands to mpirun and to the ranks."""
 
 import json
-import os
 import shlex
 import signal
 import socket
@@ -11,8 +10,7 @@ import pytest
 from tests.interpreter import write_program
 
 from ringleader.cli.run.dry_run import FREE_PORT, JOB_ID, dry_run
-from ringleader.errors import StoppedError
-from ringleader.plan.job import Host, Job, Ssh
+from ringleader.plan.job import Job
 
 pytestmark = pytest.mark.mpi
 
@@ -128,8 +126,7 @@ def silent():
         yield listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("extra", [(), ("--dry-run",)])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "extra"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--dry-run",))])
 def test_a_signal_while_a_host_is_being_reached(workplace, silent, number, extra):
     config = workplace.tmp / "config"
     config.write_text(f"Host mute\n  HostName 127.0.0.1\n  Port {silent}\n  ConnectTimeout 60\n")
@@ -144,20 +141,6 @@ def test_a_signal_while_a_host_is_being_reached(workplace, silent, number, extra
     assert not workplace.gone_within(2.0), "no ssh is left"
 
 
-def test_a_signal_while_a_host_is_being_reached_from_python(workplace, silent):
-    config = workplace.tmp / "config"
-    config.write_text(f"Host mute\n  HostName 127.0.0.1\n  Port {silent}\n")
-
-    class Impatient(Quiet):
-        def progress(self, text):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(StoppedError) as error:
-        job = {"hosts": (Host(name="mute", slots=1),), "np": None, "ssh": Ssh(config=str(config))}
-        workplace.launch("true", recorder=Impatient(), **job)
-    assert (error.value.number, error.value.exit_code) == (15, 143)
-
-
 def test_names_of_one_machine_are_joined_and_that_is_told(workplace):
     words = ("run", "-H", f"localhost:1,127.0.0.1:1,{socket.gethostname()}:1")
     done = workplace.run(*words, "sh", "-c", "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE on $GROUP_WORLD_SIZE")
@@ -168,13 +151,3 @@ def test_names_of_one_machine_are_joined_and_that_is_told(workplace):
         f"ringleader: {name} is the same machine as localhost: their slots are added up on localhost"
         for name in ("127.0.0.1", socket.gethostname())
     ]
-
-
-def test_the_path_that_was_asked_for_is_where_programs_are_looked_for(workplace):
-    place = workplace.tmp / "bin dir"
-    place.mkdir()
-    program = place / "only-there"
-    program.write_text("#!/bin/sh\necho found\n")
-    program.chmod(0o755)
-    outcome, heard = workplace.launch("only-there", np=1, env=(("PATH", f"{place}:/usr/bin:/bin"),))
-    assert (outcome.exit_code, heard.text(0)) == (0, "found\n")

@@ -1,13 +1,9 @@
 """Jobs of plain `torch.distributed`: hangs of five kinds, healthy ones, rates and stragglers."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,56 +79,105 @@ def hang(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
-def test_a_sleeping_rank_is_named_with_its_line_and_that_of_the_others(workplace, python, ranks):
-    outcome, heard = hang(workplace, python, "sleeps", ranks, 1)
-    said = [text for text in heard.warnings if text.startswith("rank 1 is missing: ")]
-    assert said, heard.warnings
-    assert "in all_reduce number 5 of the default group" in said[0]
-    assert f"rank 1 is at train.py:{LINE['load']} in load" in said[0]
-    assert f"in all_reduce of [8] at train.py:{LINE['reduce']} in reduce" in said[0]
-    stacks = [
-        text
-        for text in heard.warnings
-        if "most recent" not in text and f"line {LINE['load']} in load" in text
-    ]
-    assert stacks and stacks[0].startswith("rank 1 (localhost):")
-    assert outcome.exit_code == 1, outcome.reason  # Gloo's own time-out, some seconds later
-    assert outcome.hang is not None and outcome.hang.ranks == (1,)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_a_dead_rank_is_named_with_its_end(workplace, python, ranks):
-    outcome, heard = hang(workplace, python, "dies", ranks, 1)
-    assert (outcome.exit_code, outcome.whose) == (137, "rank 1")
-    assert outcome.hang is not None and outcome.hang.kind == "missing", heard.warnings
-    assert outcome.hang.ranks == (1,) and outcome.hang.operation == "all_reduce" and outcome.hang.number == 5
-    assert "rank 1 (ended by SIGKILL) is missing" in outcome.hang.text
-    assert any(f"train.py:{LINE['reduce']} in reduce" in place for place in outcome.hang.places)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize(
-    ("how", "kinds", "line"),
+    ("how", "ranks", "kinds", "line"),
     [
-        ("another shape", {"shape", "missing"}, "reduce"),
-        ("another order", {"operation", "order"}, "spread"),
-        ("leaves out", {"operation", "order"}, "spread"),
+        ("sleeps", 2, {"missing"}, "load"),
+        *(
+            pytest.param(*row, marks=pytest.mark.long)
+            for row in (
+                ("sleeps", 4, {"missing"}, "load"),
+                ("dies", 4, {"missing"}, ""),
+                ("another shape", 2, {"shape", "missing"}, "reduce"),
+                ("another shape", 4, {"shape"}, "reduce"),
+                ("another order", 4, {"operation", "order"}, "spread"),
+                ("leaves out", 2, {"operation", "order"}, "spread"),
+                ("leaves out", 4, {"operation", "order"}, "spread"),
+            )
+        ),
     ],
 )
-def test_ranks_that_disagree_are_named_with_both_lines(workplace, python, how, ranks, kinds, line):
+def test_the_odd_rank_is_named_with_its_line_and_that_of_the_others(
+    workplace, python, how, ranks, kinds, line
+):
     odd = ranks - 1
     outcome, heard = hang(workplace, python, how, ranks, odd)
-    assert outcome.hang is not None and outcome.hang.kind in kinds, heard.warnings
-    if outcome.hang.kind == "missing":  # Gloo has aborted one of two: it cannot tell what it called
-        assert ranks == 2 and "see whether the ranks' shapes differ" in outcome.hang.text
-    else:
-        assert outcome.hang.ranks == ((odd,) if ranks > 2 else (0, 1))
-    assert outcome.hang.operation == "all_reduce" and outcome.hang.number == 5
-    assert any(f"train.py:{LINE[line]} in {line}" in place for place in outcome.hang.places)
-    assert any(f"train.py:{LINE['reduce']} in reduce" in place for place in outcome.hang.places)
+    found = outcome.hang
+    assert found is not None and found.kind in kinds, heard.warnings
+    assert (found.operation, found.number) == ("all_reduce", 5)
+    if how == "another shape" and found.kind == "missing":  # Gloo has aborted one: it cannot tell its call
+        assert "see whether the ranks' shapes differ" in found.text
+    else:  # of two that disagree, nobody knows which is the odd one
+        assert found.ranks == ((odd,) if ranks > 2 or found.kind == "missing" else (0, 1))
+        places = [LINE["reduce"], *([LINE[line]] if line else [])]
+        assert all(any(f"train.py:{one} in" in place for place in found.places) for one in places)
+    if how == "sleeps":
+        said = next(text for text in heard.warnings if text.startswith(f"rank {odd} is missing: "))
+        assert "in all_reduce number 5 of the default group" in said
+        assert f"rank {odd} is at train.py:{LINE['load']} in load" in said
+        assert f"in all_reduce of [8] at train.py:{LINE['reduce']} in reduce" in said
+        assert any(
+            text.startswith(f"rank {odd} (localhost):") and f"line {LINE['load']} in load" in text
+            for text in heard.warnings
+        )
+        assert outcome.exit_code == 1, outcome.reason  # Gloo's own time-out, some seconds later
+    if how == "dies":
+        assert (outcome.exit_code, outcome.whose) == (137, f"rank {odd}")
+        assert f"rank {odd} (ended by SIGKILL) is missing" in found.text
+
+
+FSDP2 = """\
+import datetime, os, signal, sys, time
+import torch, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+how = sys.argv[1]
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+for layer in (model[0], model[2], model):
+    fully_shard(layer, mesh=mesh)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def load():
+    time.sleep(300)
+
+def train():
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+for step in range(6):
+    if step == 4 and dist.get_rank() == 1:
+        if how == "sleeps":
+            load()
+        if how == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "leaves out":
+            dist.barrier()
+    train()
+print("trained")
+"""
+FSDP2_LINE = {name: FSDP2.split("\n").index(f"def {name}():") + 2 for name in ("load", "train")}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["sleeps", "leaves out", "healthy"])
+def test_fsdp2_names_the_rank_that_the_other_waits_for(workplace, python, how):
+    (workplace.tmp / "train.py").write_text(FSDP2)
+    options = {"workdir": str(workplace.tmp), "grace": 2.0, "hang_seconds": 5.0, "timeout": 90.0}
+    outcome, heard = workplace.launch(python, "train.py", how, np=2, **options)
+    found = outcome.hang
+    if how == "healthy":  # a start that takes longer than --hang-seconds is no accusation
+        assert outcome.exit_code == 0 and (found is None or found.kind == "none"), heard.warnings
+        assert not any("is missing" in text for text in heard.warnings)
+        return
+    assert found is not None and "all_gather" in found.operation, heard.warnings
+    kinds, ranks = ({"missing"}, (1,)) if how == "sleeps" else ({"operation", "order", "shape"}, (0, 1))
+    assert found.kind in kinds and found.ranks == ranks, found
+    places = [FSDP2_LINE["train"], *([FSDP2_LINE["load"]] if how == "sleeps" else [])]
+    assert all(any(f"train.py:{one} in" in place for place in found.places) for one in places)
 
 
 @pytest.mark.long
@@ -145,11 +190,10 @@ def test_a_stopped_rank_that_cannot_answer_is_named(workplace, python):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_healthy_ranks_are_not_accused(workplace, python, ranks):
+def test_healthy_ranks_are_not_accused(workplace, python):
     """Asked by Ctrl-\\ while they train, and by a time-out that is only too short."""
     (workplace.tmp / "train.py").write_text(DDP)
-    words = ("run", "-n", str(ranks), "--oversubscribe", "--timeout", "40", "--workdir", str(workplace.tmp))
+    words = ("run", "-n", "2", "--oversubscribe", "--timeout", "40", "--workdir", str(workplace.tmp))
     launcher = workplace.ringleader(
         *words, "--json-file", str(workplace.tmp / "out"), python, "train.py", "1000000", "-1", "0.01"
     )
@@ -208,38 +252,15 @@ def test_without_records_the_rank_elsewhere_is_shown_first(workplace, python):
 # --- rates and stragglers ---------------------------------------------------------------------------------
 
 
-def scale(tmp: Path, *words: str) -> tuple[dict[str, Any], str]:
-    options = (
-        "--no-allocation",
-        "--no-page",
-        "--no-uncoupled",
-        "--repeats",
-        "1",
-        "--name",
-        "r",
-        "--oversubscribe",
+@pytest.mark.long
+def test_a_script_without_steps_is_measured_by_the_clock(workplace, python):
+    options = "--no-allocation --no-page --no-uncoupled --repeats 1 --name r --grid 1x1 --"
+    done = workplace.run(
+        "scale", *options.split(), python, "-c", "__import__('time').sleep(1)", cwd=workplace.tmp
     )
-    command = [sys.executable, "-m", "ringleader", "scale", *options, "--grid", "1x1,1x2", "--", *words]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads((tmp / "runs" / "r" / "run.json").read_text()), done.stderr
-
-
-@pytest.mark.long
-def test_a_plain_ddp_script_has_a_rate(tmp_path, python):
-    (tmp_path / "train.py").write_text(DDP)
-    run, err = scale(tmp_path, python, "train.py", "60", "-1", "0.02")
-    samples = [point["samples"][0] for point in run["points"]]
-    assert [(one["source"], one["heard"]) for one in samples] == [("steps", 1), ("steps", 2)]
-    assert all(one["rate"] > 0 and one["step_seconds"] >= 0.02 for one in samples)
-    assert "steps are counted (torch.optim)" in err and run["context"]["torch"]
-
-
-@pytest.mark.long
-def test_a_script_without_steps_is_measured_by_the_clock(tmp_path, python):
-    run, err = scale(tmp_path, python, "-c", "import time; time.sleep(1)")
-    assert {point["samples"][0]["source"] for point in run["points"]} == {"wall clock"}
-    assert "no step and no rate has been heard of" in err
+    assert done.returncode == 0 and b"no step and no rate has been heard of" in done.stderr, done.stderr
+    run = json.loads((workplace.tmp / "runs" / "r" / "run.json").read_text())
+    assert [point["samples"][0]["source"] for point in run["points"]] == ["wall clock"]
 
 
 @pytest.mark.long
@@ -256,59 +277,13 @@ def test_a_job_says_how_fast_it_trained(workplace, python):
 
 
 @pytest.mark.long
-def test_a_slow_rank_is_named_while_it_is_slow(workplace, python, monkeypatch):
+@pytest.mark.parametrize(("slow", "steps"), [(1, 400), (-1, 900)])
+def test_a_slow_rank_is_named_and_equal_ones_are_not(workplace, python, monkeypatch, slow, steps):
     monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
     (workplace.tmp / "train.py").write_text(DDP)
-    outcome, heard = workplace.launch(
-        python, "train.py", "400", "1", "0.03", workdir=str(workplace.tmp), timeout=patience(300)
-    )
+    words = (python, "train.py", str(steps), str(slow), "0.03")
+    outcome, heard = workplace.launch(*words, workdir=str(workplace.tmp), timeout=patience(300))
     assert outcome.exit_code == 0
-    assert [one.rank for one in outcome.stragglers] == [1] and outcome.stragglers[0].score > 1.5
-    assert sum("rank 1 (localhost) is slow: of each step" in text for text in heard.warnings) == 1
-
-
-NICED = """\
-import os, subprocess, sys, time
-import torch, torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
-steps, niced = int(sys.argv[1]), int(sys.argv[2])
-dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(200, 200))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-cores = sorted(os.sched_getaffinity(0))
-os.sched_setaffinity(0, {cores[dist.get_rank() % len(cores)]})
-if dist.get_rank() == niced:
-    subprocess.Popen([sys.executable, "-c", "while True: pass"])  # on the same core; it ends with the rank
-    os.nice(5)
-for step in range(steps):
-    until = time.process_time() + 0.03
-    while time.process_time() < until:
-        pass
-    optimizer.zero_grad()
-    model(torch.ones(8, 200)).sum().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a core for each rank")
-def test_a_rank_of_low_priority_on_a_busy_core_is_named(workplace, python, monkeypatch):
-    monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
-    (workplace.tmp / "train.py").write_text(NICED)
-    outcome, heard = workplace.launch(
-        python, "train.py", "400", "1", workdir=str(workplace.tmp), timeout=patience(300), bind="none"
-    )
-    assert outcome.exit_code == 0, heard.all("stderr")
-    assert [one.rank for one in outcome.stragglers] == [1], heard.warnings
-
-
-@pytest.mark.long
-def test_equal_ranks_are_not_stragglers(workplace, python, monkeypatch):
-    monkeypatch.setitem(stragglers.Stragglers.__init__.__kwdefaults__, "windows", 1)
-    (workplace.tmp / "train.py").write_text(DDP)
-    outcome, heard = workplace.launch(
-        python, "train.py", "900", "-1", "0.03", workdir=str(workplace.tmp), timeout=patience(300)
-    )
-    assert outcome.exit_code == 0 and outcome.stragglers == (), heard.warnings
-    assert not any("is slow" in text for text in heard.warnings)
+    assert [one.rank for one in outcome.stragglers] == ([slow] if slow >= 0 else []), heard.warnings
+    named = sum("rank 1 (localhost) is slow: of each step" in text for text in heard.warnings)
+    assert named == (slow >= 0) and all(one.score > 1.5 for one in outcome.stragglers)

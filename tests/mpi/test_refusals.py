@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from ringleader.errors import LaunchError, RefusedError
+from ringleader.errors import LaunchError
 from ringleader.launch.host_probe.probe import Probe, probe
 from ringleader.plan.job import Host
 
@@ -58,27 +58,29 @@ def test_real_mpirun_misled_by_a_hostfile_of_its_own_is_caught_as_well(workplace
     assert "not on far" in str(error.value)
 
 
-def test_rank_that_never_starts_is_named(workplace):
-    fake = mpirun_like(
-        workplace.tmp / "mpirun", 'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$@" & sleep 100\n'
-    )
-    with pytest.raises(LaunchError) as error:
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (
+            'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$@" & sleep 100',
+            "rank 1 on localhost did not report within 3 s",
+        ),
+        ('echo "no such interface: ib7" >&2; exit 9', "exit code 9.*no such interface: ib7"),
+        ("exit 0", "before ranks 0, 1 had started"),
+    ],
+)
+def test_mpirun_that_does_not_start_every_rank_is_an_error(workplace, body, said):
+    fake = mpirun_like(workplace.tmp / "mpirun", f"{body}\n")
+    with pytest.raises(LaunchError, match=f"(?s){said}"):
         workplace.launch("true", mpi=fake, start_timeout=3.0)
-    assert "rank 1 on localhost did not report within 3 s" in str(error.value)
 
 
-def test_mpirun_that_fails_is_quoted(workplace):
-    fake = mpirun_like(workplace.tmp / "mpirun", 'echo "no such interface: ib7" >&2; exit 9\n')
-    with pytest.raises(LaunchError) as error:
-        workplace.launch("true", mpi=fake)
-    assert "exit code 9" in str(error.value) and "no such interface: ib7" in str(error.value)
-
-
-def test_mpirun_that_starts_nothing_and_succeeds_is_an_error(workplace):
-    fake = mpirun_like(workplace.tmp / "mpirun", "exit 0\n")
-    with pytest.raises(LaunchError) as error:
-        workplace.launch("true", mpi=fake)
-    assert "before ranks 0, 1 had started" in str(error.value)
+def test_an_mpirun_that_never_ends_is_ended_with_its_ranks(workplace):
+    ranks = 'for r in 0 1; do OMPI_COMM_WORLD_RANK=$r OMPI_COMM_WORLD_SIZE=2 "$@" & done; wait'
+    fake = mpirun_like(workplace.tmp / "mpirun", f'{ranks}\ntrap "" TERM\nsleep 150\n')
+    done = workplace.run("run", "--oversubscribe", "--mpi", fake, "-n", "2", "sh", "-c", "exit $RANK")
+    assert done.returncode == 1 and b"mpirun" not in done.stderr, done
+    assert not workplace.gone_within(5)
 
 
 def test_library_of_another_mpi_is_an_error_that_names_both(workplace, python):
@@ -87,13 +89,6 @@ def test_library_of_another_mpi_is_an_error_that_names_both(workplace, python):
     with pytest.raises(LaunchError) as error:
         workplace.launch(python, "-c", script, mpi="openmpi4", env=(("WRONG", str(wrong)),))
     assert str(wrong) in str(error.value) and "/usr/lib" in str(error.value)
-
-
-def test_missing_mpi_says_what_to_install(workplace):
-    workplace.environ["PATH"] = str(workplace.tmp)
-    with pytest.raises(RefusedError) as error:
-        workplace.launch("true", mpi="mpich")
-    assert "apt install mpich" in str(error.value)
 
 
 def test_command_that_cannot_be_run(workplace):
@@ -135,55 +130,34 @@ def test_secret_reaches_neither_arguments_nor_the_rank(workplace, python):
 @pytest.fixture
 def taken_port():
     """A port on which somebody else listens."""
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+    with socket.create_server(("127.0.0.1", 0)) as other:
         yield other.getsockname()[1]
 
 
-BAD = {
-    "unknown host": (("-H", "no-such-host.invalid:1", "true"), 3, "host no-such-host.invalid: its name"),
-    "no slots": (("-H", "localhost:0", "true"), 2, "-H localhost:0: 0 slots"),
-    "too many ranks": (("-n", "3", "-H", "localhost:2", "true"), 2, "-n: 3 ranks asked for, 2 slots there"),
-    "too many slots": (("-H", "h1:2000000", "true"), 2, "more than any host has"),
-    "no command": (("-n", "1", "no-such-command"), 2, "COMMAND: there is no program 'no-such-command'"),
-    "no script": (("-n", "1", "python", "none.py"), 2, "COMMAND: the script none.py does not exist"),
-    "no directory": (("-n", "1", "--workdir", "none", "true"), 2, "there is no"),
-    "no MPI there": (("-n", "1", "--mpi", "/none/mpirun", "true"), 2, "there is no program /none/mpirun"),
-    "no such MPI": (("-n", "1", "--mpi", "openmp", "true"), 2, "--mpi: 'openmp' is unknown"),
-    "a taken port": (
-        ("-n", "1", "--master-port", "{taken}", "true"),
-        2,
-        "--master-port: port {taken} cannot",
-    ),
-    "no identity": (("-H", "h1", "--ssh-identity", "none", "true"), 2, "none"),
-    "no interpreter": (("-n", "1", "--python", "/none/python", "true"), 2, "--python: /none/python is no"),
-    "no interface": (
-        ("-n", "1", "--network-interface", "ib7", "true"),
-        3,
-        "network interface ib7 does not exist",
-    ),
-    "a place that is a file": (("-n", "1", "--output", "my hosts", "true"), 2, "--output: cannot"),
-}
-"""What is wrong → words, exit code, what is said."""
+BAD = (
+    ("-H no-such-host.invalid:1 true", 3, "host no-such-host.invalid: its name"),
+    ("-H localhost:0 true", 2, "-H localhost:0: 0 slots"),
+    ("-n 3 -H localhost:2 true", 2, "-n: 3 ranks asked for, 2 slots there"),
+    ("-H h1:2000000 true", 2, "more than any host has"),
+    ("-n 1 no-such-command", 2, "COMMAND: there is no program 'no-such-command'"),
+    ("-n 1 python none.py", 2, "COMMAND: the script none.py does not exist"),
+    ("-n 1 --workdir none true", 2, "there is no"),
+    ("-n 1 --mpi /none/mpirun true", 2, "there is no program /none/mpirun"),
+    ("-n 1 --mpi openmp true", 2, "--mpi: 'openmp' is unknown"),
+    ("-n 1 --master-port {taken} true", 2, "--master-port: port {taken} cannot"),
+    ("-H h1 --ssh-identity none true", 2, "none"),
+    ("-n 1 --python /none/python true", 2, "--python: /none/python is no"),
+    ("-n 1 --network-interface ib7 true", 3, "network interface ib7 does not exist"),
+    ("-n 1 --output file true", 2, "--output: cannot"),
+)
+"""Words, exit code, what is said."""
 
 
-@pytest.mark.parametrize("name", list(BAD))
-def test_bad_input_is_one_clear_message(workplace, taken_port, name):
-    words, code, said = BAD[name]
-    (workplace.tmp / "my hosts").touch()
-    words = [word.replace("{taken}", str(taken_port)) for word in words]
-    done = workplace.run("run", *words, cwd=workplace.tmp)
+@pytest.mark.parametrize(("words", "code", "said"), BAD)
+def test_bad_input_is_one_clear_message(workplace, taken_port, words, code, said):
+    (workplace.tmp / "file").touch()
+    done = workplace.run("run", *words.replace("{taken}", str(taken_port)).split(), cwd=workplace.tmp)
     err = done.stderr.decode()
     assert (done.returncode, done.stdout) == (code, b""), err
     assert said.replace("{taken}", str(taken_port)) in err
     assert "Traceback" not in err and len(err.splitlines()) <= 4, err
-
-
-def test_script_that_raises_on_one_rank_only(workplace, python):
-    script = "import os, time\nif os.environ['RANK'] == '1': raise ValueError('only here')\ntime.sleep(60)"
-    done = workplace.run("run", "-n", "3", "--oversubscribe", python, "-c", script)
-    err = done.stderr.decode().splitlines()
-    assert (done.returncode, done.stdout, err[-1]) == (1, b"", "ringleader: exit code 1 (rank 1)")
-    assert err[-2].startswith("ringleader: rank 1 on localhost ended with exit code 1")
-    assert "[1] ValueError: only here" in err and not any(line.startswith(("[0]", "[2]")) for line in err)

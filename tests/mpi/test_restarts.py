@@ -1,13 +1,14 @@
-"""``ringleader run --max-restarts``: all ranks start again, as torchrun has it."""
+"""``ringleader run --max-restarts``: all ranks start again, as torchrun has it; with --warm forked."""
 
 import json
+import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
 from ringleader.bench.run_file import read_any
-from ringleader.errors import ProbeError
-from ringleader.launch.host_probe.probe import probe
 
 pytestmark = pytest.mark.mpi
 
@@ -22,12 +23,13 @@ if count < int(sys.argv[1]):
 """
 
 
-def run(workplace, python, *words, failures=1, ranks=2):
+START = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded")
+
+
+def run(workplace, python, *words, failures=1):
     """Run SHOW, which fails in the first starts; return the exit code, the starts and standard error."""
-    command = ("run", "-n", str(ranks), "--oversubscribe", "--mpi", "embedded", "--no-prefix", *words)
-    launcher = workplace.ringleader(*command, python, "-c", SHOW, str(failures))
-    out, err = launcher.communicate(timeout=60)
-    return launcher.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
+    done = workplace.run(*START, "--no-prefix", *words, python, "-c", SHOW, str(failures), within=60)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], done.stderr.decode()
 
 
 TRAINS = """
@@ -43,18 +45,7 @@ for step in range(first, 21):
 
 
 def test_a_recorded_run_knows_which_steps_were_made_again(workplace, python, tmp_path):
-    words = (
-        "run",
-        "-n",
-        "2",
-        "--oversubscribe",
-        "--mpi",
-        "embedded",
-        "--max-restarts",
-        "1",
-        "-x",
-        "MY_TOKEN=s3cr3t",
-    )
+    words = (*START, "--max-restarts", "1", "-x", "MY_TOKEN=s3cr3t")
     kept = tmp_path / "record"
     done = workplace.run(*words, "--report", str(kept), python, "-c", TRAINS)
     assert done.returncode == 0, done.stderr
@@ -68,8 +59,7 @@ def test_a_recorded_run_knows_which_steps_were_made_again(workplace, python, tmp
     assert run.again[:2] == ("ringleader", "run") and "--max-restarts=1" in run.again
     assert "--report" not in " ".join(run.again) and "MY_TOKEN" in run.again[run.again.index("-x") + 1]
     assert b"s3cr3t" not in (kept / "record.jsonl").read_bytes()
-    interfaces = {name for one in run.samples for name in one.interfaces}
-    assert "lo" in interfaces
+    assert "lo" in {name for one in run.samples for name in one.interfaces}
     assert f"report written to {kept / 'index.html'}".encode() in done.stderr
     assert "To measure this again" in (kept / "index.html").read_text()
     again = workplace.run(*words, "--report", str(kept), python, "-c", TRAINS)
@@ -97,19 +87,6 @@ def test_all_ranks_start_again_with_torchruns_variables(workplace, python, tmp_p
     assert not workplace.gone_within(1.0)
 
 
-def test_when_there_is_no_restart_left_the_last_failure_is_the_jobs(workplace, python):
-    code, shown, err = run(workplace, python, "--max-restarts", "1", failures=5)
-    assert code == 3
-    assert counts(shown, "1") == ["0", "1"]
-    assert err.rstrip().endswith("exit code 3 (rank 1)")
-
-
-def test_without_the_option_nothing_starts_again(workplace, python):
-    code, shown, err = run(workplace, python)
-    assert (code, counts(shown, "1")) == (3, ["0"])
-    assert "restart" not in err
-
-
 def test_each_start_keeps_its_own_files(workplace, python, tmp_path):
     code, _, err = run(workplace, python, "--max-restarts", "1", "-o", str(tmp_path / "out"))
     assert code == 0, err
@@ -118,19 +95,6 @@ def test_each_start_keeps_its_own_files(workplace, python, tmp_path):
         for place in ("rank.1", "restart.1/rank.1")
     ]
     assert found == ["0", "1"]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_job_that_is_ended_does_not_start_again(workplace, python, number):
-    program = "import time; print('up', flush=True); time.sleep(120)  # ringleader-test-rank"
-    words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "3")
-    launcher = workplace.ringleader(*words, python, "-c", program)
-    for _ in range(2):
-        assert b"up" in launcher.stdout.readline()
-    launcher.send_signal(number)
-    out, err = launcher.communicate(timeout=20)
-    assert launcher.returncode == 128 + number, err
-    assert b"up" not in out and b"restart" not in err
 
 
 def test_an_interrupt_while_a_failed_job_ends_is_the_end(workplace, python):
@@ -143,8 +107,8 @@ def test_an_interrupt_while_a_failed_job_ends_is_the_end(workplace, python):
         "open(sys.argv[1], 'w').close()  # its handler stands\n"
         "while True: time.sleep(0.1)  # ringleader-test-rank"
     )
-    words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "3")
-    launcher = workplace.ringleader(*words, python, "-c", program, str(workplace.tmp / "handler"))
+    words = (*START, "--max-restarts", "3", python, "-c", program)
+    launcher = workplace.ringleader(*words, str(workplace.tmp / "handler"))
     while b"told" not in (line := launcher.stdout.readline()):
         assert line, launcher.communicate()
     launcher.send_signal(signal.SIGINT)
@@ -157,36 +121,95 @@ def test_the_time_limit_counts_over_all_starts(workplace, python):
     program = (
         "import os, sys, time; time.sleep(0.7); os.environ['RANK'] == '1' and sys.exit(3); time.sleep(9)"
     )
-    words = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--max-restarts", "1000")
-    launcher = workplace.ringleader(*words, "--timeout", "4", python, "-c", program)
-    _, err = launcher.communicate(timeout=60)
-    assert launcher.returncode == 124, err
-    assert b"stopped after 4 s (--timeout)" in err
+    words = (*START, "--max-restarts", "1000", "--timeout", "4", python, "-c", program)
+    done = workplace.run(*words, within=60)
+    assert done.returncode == 124 and b"stopped after 4 s (--timeout)" in done.stderr, done.stderr
 
 
-class SilentOnce:
-    """A probe of the hosts, the second of which finds one that does not answer."""
+# --- --warm -----------------------------------------------------------------------------------------------
 
-    def __init__(self):
-        self.asked = 0
+SCRIPT = """
+import json, os, signal, sys, time
+already = "numpy" in sys.modules
+import numpy
+names = [name for name in os.environ if name.startswith("TORCHELASTIC_")] + ["RANK", "MASTER_PORT"]
+count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+words = {name: os.environ[name] for name in names}
+words["unbuffered"] = sys.stdout.write_through
+words |= {"already": already, "argv": sys.argv, "main": __name__, "pid": os.getpid(), "in": sys.stdin.read()}
+print(json.dumps(words), flush=True)
+what = sys.argv[1]
+if count == 0:
+    end = time.monotonic() + 60  # a restart comes when the host's Python is there
+    while not os.path.exists("ready") and time.monotonic() < end:
+        time.sleep(0.05)
+    os.environ["RANK"] == "1" and sys.exit(3)
+    time.sleep(120)  # ringleader-test-rank
+if count == 1 and what != "once":
+    if os.environ["RANK"] == "1":
+        if what == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "raises":
+            raise ValueError("the script's own fault")
+    time.sleep(120)  # ringleader-test-rank
+"""
 
-    def __call__(self, job, **words):
-        self.asked += 1
-        if self.asked == 2:
-            raise ProbeError("no answer", where="h2")
-        return probe(job, **words)
+
+def start(workplace, python, what, restarts="2", script=SCRIPT):
+    """Start a job whose first ranks wait until the Python of this host can fork."""
+    (workplace.tmp / "train.py").write_text(script)
+    command = ("run", "-n", "2", "--oversubscribe", "--mpi", "embedded", "--no-prefix", "--warm")
+    more = ("--max-restarts", restarts, "--workdir", str(workplace.tmp))
+    launcher = workplace.ringleader(*command, *more, python, "train.py", what)
+    end = time.monotonic() + 90
+    while not sockets(workplace):
+        assert time.monotonic() < end and launcher.poll() is None, launcher.communicate()
+        time.sleep(0.05)
+    (workplace.tmp / "ready").touch()
+    return launcher
 
 
-def test_a_host_that_does_not_answer_between_starts_is_named_and_asked_again(workplace, python):
-    prober = SilentOnce()
-    program = "import os, sys; sys.exit(3 * (os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'))"
-    outcome, recorder = workplace.launch(python, "-c", program, max_restarts=3, prober=prober)
-    assert outcome.exit_code == 0
-    assert [restart.exit_code for restart in outcome.restarts] == [3, None]
-    assert prober.asked == 3
-    assert any("h2: no answer" in text and "restart 2 of 3" in text for text in recorder.warnings)
+def sockets(workplace):
+    """The sockets of warm Pythons: with a long path in TMPDIR jobs have their directory in /tmp."""
+    bases = [Path(place) / f"ringleader-{os.getuid()}" for place in ("/tmp", workplace.environ["TMPDIR"])]
+    began = workplace.tmp.stat().st_ctime
+    found = [path for base in bases for path in base.glob("*-warm/*/warm.sock")]
+    return [path for path in found if path.stat().st_ctime >= began]
 
 
-def test_when_no_restart_is_left_a_host_that_does_not_answer_is_the_end(workplace, python):
-    with pytest.raises(ProbeError, match="h2: no answer"):
-        workplace.launch(python, "-c", "raise SystemExit(3)", max_restarts=1, prober=SilentOnce())
+def shown(out):
+    return [json.loads(line) for line in out.splitlines() if line.startswith(b"{")]
+
+
+@pytest.mark.parametrize("what", ["once", "killed", pytest.param("raises", marks=pytest.mark.long)])
+def test_ranks_of_a_restart_have_imported_already(workplace, python, what):
+    workplace.environ.pop("PYTHONUNBUFFERED", None)
+    launcher = start(workplace, python, what)
+    out, err = launcher.communicate(timeout=90)
+    assert launcher.returncode == 0, err
+    found = shown(out)
+    starts = 2 if what == "once" else 3
+    last = [one for one in found if one["TORCHELASTIC_RESTART_COUNT"] == str(starts - 1)]
+    assert sorted(one["RANK"] for one in last) == ["0", "1"], found
+    for one in found:
+        assert one["already"] == (one["TORCHELASTIC_RESTART_COUNT"] != "0"), found
+        assert (one["argv"], one["main"], one["in"]) == (["train.py", what], "__main__", "")
+        assert one["TORCHELASTIC_MAX_RESTARTS"] == "2" and one["unbuffered"], found
+    assert len({one["TORCHELASTIC_RUN_ID"] for one in found}) == 1
+    assert len({one["pid"] for one in found}) == len(found)
+    if what == "killed":
+        assert b"rank 1 on localhost was killed by SIGKILL" in err, err
+    if what == "raises":
+        assert b"ValueError: the script's own fault" in err and b"exit code 1" in err, err
+    assert not workplace.gone_within(5.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
+def test_nothing_outlives_the_launcher(workplace, python, number):
+    launcher = start(workplace, python, "forever")
+    while b'"TORCHELASTIC_RESTART_COUNT": "1"' not in (line := launcher.stdout.readline()):
+        assert line, launcher.communicate()
+    launcher.send_signal(number)
+    launcher.communicate(timeout=60)
+    assert not workplace.gone_within(15.0)
+    assert not sockets(workplace)

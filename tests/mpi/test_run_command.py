@@ -4,27 +4,24 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from tests.commands import finished
+from tests.time_limits import patience
+
+import ringleader
+from ringleader.errors import RankError, RefusedError, RequestError
 
 pytestmark = pytest.mark.mpi
 
-SECONDS = 90
 
-
-def run(
-    *words: str, cwd: Path, env: dict[str, str] | None = None, stdin: str = ""
-) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run one command line in a directory, two ranks on however many cores there are."""
-    return finished(
-        [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"} | (env or {}),
-        input=stdin,
-        timeout=SECONDS,
-    )
+    argv = [sys.executable, "-m", "ringleader", "run", "-n", "2", "--oversubscribe", *words]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return finished(argv, cwd=cwd, env=environ, stdin=subprocess.DEVNULL, timeout=90)
 
 
 @pytest.fixture
@@ -69,14 +66,6 @@ def test_a_failing_ranks_message_quotes_the_kernel(place: Path) -> None:
     assert "the kernel reports: Xid 79" in last and XID in last and "→ restart the host" in last
 
 
-def test_a_machine_with_a_fault_is_refused_before_any_rank_starts(place: Path) -> None:
-    (place / "kernel.log").write_text(XID)
-    words = ("--check", "quick", "--kernel-log", str(place / "kernel.log"), "--", "touch", "started")
-    done = run(*words, cwd=place)
-    assert (done.returncode, done.stdout, (place / "started").exists()) == (3, "", False)
-    assert "kernel.xid: Xid 79" in done.stderr and "--check: the job is refused" in done.stderr
-
-
 def test_the_first_failure_is_told_last_and_written_down(place: Path) -> None:
     script = "echo out $RANK; echo err $RANK >&2; [ $RANK = 0 ] || exit 7; sleep 60"
     done = run("-o", "logs", "--json-file", "o.json", "--quiet", "sh", "-c", script, cwd=place)
@@ -102,81 +91,237 @@ def test_json_has_standard_output_to_itself_and_only_chosen_ranks_are_shown(plac
     assert json.loads(done.stdout)["exit_code"] == 0
 
 
-def test_rank_0_reads_our_input(place: Path) -> None:
-    done = run("sh", "-c", "cat", cwd=place, stdin="one\ntwo\n")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "[0] one\n[0] two\n", "")
-
-
-@pytest.mark.parametrize("elastic", [(), ("--min-np", "1")], ids=["all stop", "elastic"])
-def test_a_terminal_that_does_not_control_the_launcher_is_read(place: Path, elastic: tuple[str, ...]) -> None:
-    """``setsid``, a serial console: standard input is a terminal, but not our controlling one."""
-    master, terminal = os.openpty()
-    try:
-        os.write(master, b"one\n\4")
-        done = subprocess.run(
-            [sys.executable, "-m", "ringleader", "run", "-n", "1", *elastic, "cat"],
-            cwd=place, stdin=terminal, capture_output=True, text=True, timeout=SECONDS,
-            start_new_session=True,
-        )  # fmt: skip
-    finally:
-        os.close(master)
-        os.close(terminal)
-    assert (done.returncode, done.stdout) == (0, "[0] one\n"), done.stderr
-
-
-@pytest.mark.long
-def test_a_reader_that_leaves_ends_the_job_silently(place: Path) -> None:
-    job = subprocess.Popen(
-        [sys.executable, "-m", "ringleader", "run", "-n", "1", "yes"],
-        cwd=place,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        assert job.stdout is not None and job.stderr is not None
-        assert job.stdout.readline() == b"[0] y\n"
-        job.stdout.close()
-        assert job.wait(SECONDS) == 141
-        assert job.stderr.read() == b""
-        job.stderr.close()
-    finally:
-        job.kill()
-        job.wait()
-
-
-def test_variables_of_the_caller_a_file_and_a_word(place: Path) -> None:
-    (place / "my.env").write_text('A=file\nB="file b"\nFROM_HERE\n')
-    show = "echo $A,$B,$FROM_HERE,$OMP_NUM_THREADS,$MASTER_PORT,${RINGLEADER_TOKEN:-none}"
-    done = run(
-        "--env-file", "my.env", "-x", "A=word", "--master-port", "23456", "--threads", "3", "sh", "-c", show,
-        cwd=place, env={"FROM_HERE": "caller"},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    expected = [f"[{rank}] word,file b,caller,3,23456,none" for rank in (0, 1)]
-    assert sorted(done.stdout.splitlines()) == expected
-
-
-def test_our_interpreter_is_found_where_the_users_path_has_none(place: Path) -> None:
-    done = run("python", "-c", "import sys; print(sys.executable)", cwd=place, env={"PATH": str(place)})
-    assert (done.returncode, done.stderr) == (0, "")
-    python = Path(sys.executable).parent / "python"
-    assert sorted(done.stdout.splitlines()) == [f"[0] {python}", f"[1] {python}"]
-
-
-@pytest.mark.parametrize("host", ["127.0.1.1", "127.0.0.2"])
-def test_any_address_of_this_machine_is_a_host(workplace, mpi, python, host):
-    words = (
-        "run",
-        "--mpi",
-        mpi,
-        "-H",
-        f"{host}:2",
-        python,
-        "-c",
-        "import sys; print(sys.argv[1:])",
-        ":",
-        "x",
-    )
-    done = workplace.run(*words)
+def test_any_address_of_this_machine_is_a_host(workplace, mpi, python):
+    words = ("-H", "127.0.1.1:2", python, "-c", "import sys; print(sys.argv[1:])", ":", "x")
+    done = workplace.run("run", "--mpi", mpi, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(b"[':', 'x']") == 2
+
+
+# --- GPUs -------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import os
+gpus = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+own = gpus[int(os.environ["LOCAL_RANK"]) % len(gpus)]  # what torch.cuda.set_device(hvd.local_rank()) takes
+print("sees", ",".join(gpus), "takes", own, "JAX takes", gpus[int(os.environ["JAX_CUDA_VISIBLE_DEVICES"])])
+"""
+RUN = (sys.executable, "-m", "ringleader", "run", "--no-prefix", "-n", "2")
+HOROVODRUN = (str(Path(sys.executable).with_name("horovodrun")), "-np", "2")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "visible", "seen"),
+    [
+        ((*RUN, "--min-np", "2"), "0,1", {("0,1", "0"), ("0,1", "1")}),
+        (HOROVODRUN, "0,1", {("0,1", "0"), ("0,1", "1")}),
+        ((*RUN, "--own-gpu"), "GPU-a,GPU-b", {("GPU-a", "GPU-a"), ("GPU-b", "GPU-b")}),
+        ((*RUN, "--share-gpus"), "3", {("3", "3")}),
+    ],
+    ids=["elastic", "horovodrun", "own", "shared"],
+)
+def test_a_rank_finds_its_own_gpu_by_its_local_rank(
+    launcher: tuple[str, ...], visible: str, seen: set[tuple[str, str]]
+) -> None:
+    done = finished(
+        [*launcher, sys.executable, "-c", SCRIPT],
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": visible},
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line[line.index("sees") :].split() for line in done.stdout.splitlines() if "sees" in line]
+    assert len(lines) == 2 and {(line[1], line[3]) for line in lines} == seen, done.stdout
+    assert all(line[3] == line[-1] for line in lines)
+
+
+def test_ranks_beyond_the_gpus_are_refused_with_the_cure() -> None:
+    done = finished(
+        [*RUN, "true"], timeout=120, stdin=subprocess.DEVNULL, env={**os.environ, "CUDA_VISIBLE_DEVICES": "0"}
+    )
+    assert done.returncode == 2 and "--share-gpus" in done.stderr, done.stderr
+
+
+# --- --profile --------------------------------------------------------------------------------------------
+
+TRAIN = """\
+import sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+class Slow(Dataset):
+    def __len__(self):
+        return int(sys.argv[1])
+
+    def __getitem__(self, number):
+        time.sleep(0.02 if rank == 0 else 0)
+        return torch.ones(64)
+
+model = DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for batch in DataLoader(Slow(), batch_size=1):
+    if rank == 1:
+        time.sleep(0.1)
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+def profiled(workplace, steps, *words, ranks=2, script=TRAIN):
+    (workplace.tmp / "train.py").write_text(script)
+    options = ("--profile", steps, "--profile-dir", "traces", "--json-file", "outcome.json")
+    job = ("run", "-n", str(ranks), "--oversubscribe", *options, sys.executable, "train.py", *words)
+    ended = workplace.run(*job, cwd=workplace.tmp)
+    assert ended.returncode == 0, ended.stderr
+    outcome = json.loads((workplace.tmp / "outcome.json").read_text())
+    return outcome["profile"], ended.stderr.decode()
+
+
+def test_a_sleeping_rank_and_a_slow_loader_are_told_apart(workplace):
+    found, err = profiled(workplace, "4:9", "12")
+    first, second = found["ranks"]
+    assert found["steps"] == [4, 5, 6, 7, 8, 9]
+    assert [first["rank"], second["rank"]] == [0, 1] and not found["on_gpu"]
+    assert first["input"] > second["input"] and second["idle"] > first["idle"]
+    assert first["waiting"] > second["waiting"] and first["waiting"] > first["exposed"]
+    assert found["straggler"] == {"rank": 1, "part": "idle"}
+    assert second["was_last"] > first["was_last"]
+    assert [one["kind"] for one in found["collectives"]] == ["all_reduce"]
+    assert "rank 1 was the last to enter " in err and "traces are in " in err
+    assert sorted(path.name for path in (workplace.tmp / "traces").iterdir()) == [
+        "rank-0.json.gz", "rank-1.json.gz",
+    ]  # fmt: skip
+    again = workplace.run("analyze", "traces", "--json", cwd=workplace.tmp)
+    values = {name: value for name, value in found.items() if name not in ("wanted", "directory")}
+    assert json.loads(again.stdout) == values, again.stderr
+    refused = workplace.run("run", "--profile", "2:3", "--profile-dir", "traces", "true", cwd=workplace.tmp)
+    assert refused.returncode == 2 and b"has traces of another job" in refused.stderr
+
+
+def test_a_script_without_pytorch_says_so(workplace):
+    found, err = profiled(workplace, "2:3", ranks=1, script="print('hello')")
+    assert found.keys() == {"wanted", "directory"}
+    assert "--profile 2:3: nothing was recorded: no rank imported torch.optim" in err
+
+
+# --- --as-horovod -----------------------------------------------------------------------------------------
+
+AS_HOROVOD = """
+import pickle
+import subprocess
+import sys
+
+import torch
+import horovod.torch as hvd
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch.mpi_ops import synchronize
+
+torch.set_num_threads(1)
+hvd.init()
+import ringleader.torch
+assert hvd is ringleader.torch
+
+torch.manual_seed(hvd.rank())
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * hvd.size())
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), op=hvd.Average)
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+for step in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+weights = hvd.allgather(model.weight.detach().reshape(1, -1))
+assert all(torch.equal(row, weights[0]) for row in weights)
+assert synchronize(hvd.allreduce_async(torch.ones(3), op=hvd.Sum)).tolist() == [hvd.size()] * 3
+try:
+    hvd.allreduce(torch.ones(2 + hvd.rank()), name="unequal")
+    print("no error")
+except HorovodInternalError:
+    pass
+below = "import horovod.common.util as u; print(u.__name__)"
+child = subprocess.run([sys.executable, "-c", below], capture_output=True, text=True)
+print("trained on", hvd.size(), type(optimizer).__name__, child.stdout.strip(), flush=True)
+"""
+SAID = ["trained on 2 SGD ringleader.adapters.util"] * 2
+
+
+@pytest.mark.torch
+@pytest.mark.smoke
+def test_a_job_as_horovod(workplace):
+    script = workplace.tmp / "train.py"
+    script.write_text(AS_HOROVOD)
+    words = ("--as-horovod", "--timeout", str(patience(75)), "-n", "2", "--oversubscribe", "--no-prefix")
+    done = workplace.run("run", *words, "python", str(script))
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    assert done.stdout.decode().splitlines() == SAID
+
+
+# --- ringleader.run, the function -------------------------------------------------------------------------
+
+
+def test_results_come_in_rank_order():
+    assert ringleader.run(lambda base: base + int(os.environ["RANK"]), (10,), np=2, oversubscribe=True) == [
+        10,
+        11,
+    ]
+
+
+def test_exception_comes_back_as_itself():
+    def bad():
+        if os.environ["RANK"] == "1":
+            raise LookupError("only here")
+        threading.Event().wait(60)
+
+    with pytest.raises(LookupError, match="only here") as caught:
+        ringleader.run(bad, np=2, oversubscribe=True, quiet=True)
+    assert "in bad" in str(caught.value.__cause__)
+    assert caught.value.__notes__ == ["raised on rank 1 on localhost"]
+
+
+def test_exception_that_cannot_travel_keeps_its_words():
+    def bad():
+        class Odd(Exception):
+            def __init__(self, one, two):
+                super().__init__(one)
+
+        raise Odd("odd one", 2)
+
+    with pytest.raises(RankError, match="odd one") as caught:
+        ringleader.run(bad, np=1, quiet=True)
+    assert "in bad" in str(caught.value.__cause__)
+
+
+def test_result_that_cannot_be_pickled_is_a_clear_error():
+    with pytest.raises(RankError, match="result cannot be pickled"):
+        ringleader.run(threading.Lock, np=1, quiet=True)
+
+
+def test_argument_that_cannot_be_pickled_is_a_request_error():
+    with pytest.raises(RequestError, match="cannot be pickled"):
+        ringleader.run(print, (threading.Lock(),), np=1)
+
+
+def test_sys_exit_and_none():
+    with pytest.raises(RankError) as caught:
+        ringleader.run(lambda: sys.exit(4), np=1, quiet=True)
+    assert caught.value.exit_code == 4
+    assert ringleader.run(lambda: None, np=1) == [None]
+
+
+def test_hosts_are_checked_first(tmp_path):
+    log = tmp_path / "kernel.log"
+    log.write_text("NVRM: Xid (PCI:0000:05:00): 79, pid=1, GPU has fallen off the bus.\n")
+    with pytest.raises(RefusedError, match=r"kernel\.xid: Xid 79"):
+        ringleader.run(os.getpid, np=1, check="quick", kernel_log=str(log))
+    log.write_text("")
+    assert len(ringleader.run(os.getpid, np=1, check="quick", kernel_log=str(log))) == 1
+    with pytest.raises(RequestError, match="--check"):
+        ringleader.run(os.getpid, np=1, check="slow")
+    with pytest.raises(RequestError, match="--spare-hosts"):
+        ringleader.run(os.getpid, hosts="h1,h2", check="quick", spare_hosts=2)

@@ -1,14 +1,17 @@
-"""Signals to the launcher that do not end the job: they reach the ranks, or stop and continue all of it."""
+"""Signals to the launcher: they reach the ranks, stop and continue all of it, or end it with their grace."""
 
 import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from tests.time_limits import until
+
+from ringleader.launch.supervision import mpirun_session
 
 pytestmark = pytest.mark.mpi
 
@@ -104,35 +107,140 @@ def test_a_stopped_job_can_be_killed_and_its_time_does_not_run(workplace, python
     workplace.run("run", "-n", "1", "true")
 
 
-def test_signals_before_ranks_run_and_after_a_callers_own_handler(workplace, python):
-    """SIGUSR1 during the start does not end the launcher; a handler of the caller's is called as well."""
-    program = f"""
-import os, signal, threading, time, ringleader.api
-heard = []
-signal.signal(signal.SIGUSR1, lambda number, frame: heard.append(number))
-def train():
-    import signal, time
-    got = []
-    signal.signal(signal.SIGUSR1, lambda number, frame: got.append(number))
-    print("up", flush=True)
-    while not got:
-        time.sleep(0.01)
-    return len(got)
-def tell():
-    while not os.path.exists("{workplace.tmp}/up"):
-        os.kill(os.getpid(), signal.SIGUSR1) if not heard else None
-        time.sleep(0.01)
-    os.kill(os.getpid(), signal.SIGUSR1)
-class Listener(ringleader.api.Printer):
-    def output(self, rank, stream, line):
-        if line == b"up\\n":
-            open("{workplace.tmp}/up", "w").close()
-threading.Thread(target=tell, daemon=True).start()
-while not heard: time.sleep(0.01)
-assert ringleader.run(train, np=1, listener=Listener(size=1)) == [1]
-assert len(heard) == 2, heard
+# --- the grace between SIGTERM and SIGKILL ----------------------------------------------------------------
+
+CHECKPOINT = """
+import os, signal, sys, time
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+def save(number, frame):
+    time.sleep(5)
+    open(f"saved{os.environ['RANK']}", "w").write("all of it")
+    os._exit(0)
+if os.environ["RANK"] in os.environ["SAVERS"].split(","):
+    signal.signal(signal.SIGTERM, save)
+print("up", flush=True)
+end = time.monotonic() + 120
+while time.monotonic() < end:
+    time.sleep(0.1)
+    if os.environ["RANK"] == "1" and os.path.exists("fail"):
+        os.kill(os.getpid(), signal.SIGSEGV)
 """
-    done = subprocess.run(
-        (python, "-c", program), env=workplace.environ, capture_output=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
+
+
+def start(workplace, python, *words, savers="0", mpi="embedded"):
+    """Start two ranks of which some need 5 s after SIGTERM."""
+    (workplace.tmp / "train.py").write_text(CHECKPOINT)
+    command = ("run", "-n", "2", "--oversubscribe", "--mpi", mpi, "--workdir", str(workplace.tmp))
+    launcher = workplace.ringleader(*command, "-x", f"SAVERS={savers}", *words, python, "train.py")
+    for _ in range(2):
+        assert b"up" in launcher.stdout.readline(), launcher.communicate()
+    return launcher
+
+
+@pytest.mark.parametrize(("ended", "code"), [("a rank fails", 139), ("SIGTERM", 143)])
+def test_a_checkpoint_that_takes_five_seconds_is_saved(some_mpi, workplace, python, ended, code):
+    """The other rank ends at once: an MPI that then ends its processes does not cut the grace short."""
+    launcher = start(workplace, python, mpi=some_mpi)
+    if ended == "SIGTERM":
+        launcher.send_signal(signal.SIGTERM)
+    else:
+        (workplace.tmp / "fail").touch()
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == code, err
+    assert (workplace.tmp / "saved0").exists(), err
+    assert b"waiting for rank 0 (localhost) to end" in err
+
+
+def test_a_short_grace_ends_in_sigkill(workplace, python):
+    launcher = start(workplace, python, "--grace", "1", savers="0,1")
+    began = time.monotonic()
+    launcher.send_signal(signal.SIGTERM)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, err
+    assert not (workplace.tmp / "saved0").exists() and not (workplace.tmp / "saved1").exists()
+    assert time.monotonic() - began < 1 + mpirun_session.LOST_SECONDS
+    assert not workplace.gone_within(1.0)
+
+
+def test_a_child_that_saves_after_its_shell_has_ended_is_waited_for(workplace, python):
+    (workplace.tmp / "train.py").write_text(CHECKPOINT.replace('os.environ["SAVERS"]', '"0,1"'))
+    shell = ("sh", "-c", f"{shlex.quote(python)} train.py; true")
+    command = ("run", "-n", "1", "--workdir", str(workplace.tmp), *shell)
+    launcher = workplace.ringleader(*command)
+    assert b"up" in launcher.stdout.readline()
+    launcher.send_signal(signal.SIGTERM)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, err
+    assert (workplace.tmp / "saved0").exists(), err
+
+
+def test_sigterm_to_every_process_of_the_job_leaves_ranks_their_grace(workplace, python):
+    """As systemd and Slurm do it."""
+    launcher = start(workplace, python, savers="0,1")
+    for pid in workplace.processes():
+        os.kill(pid, signal.SIGTERM)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, err
+    assert (workplace.tmp / "saved0").exists() and (workplace.tmp / "saved1").exists(), err
+
+
+def test_second_interrupt_does_not_wait(workplace, python):
+    launcher = start(workplace, python, savers="0,1")
+    launcher.send_signal(signal.SIGINT)
+    err = b""
+    while b"waiting for rank 0 (localhost), rank 1 (localhost) to end" not in err:
+        err += launcher.stderr.readline()
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate(timeout=60)
+    assert launcher.returncode == 130
+    assert not (workplace.tmp / "saved0").exists()
+
+
+@pytest.mark.parametrize("stopped", [pytest.param("supervisor", marks=pytest.mark.long), "mpirun"])
+def test_a_helper_that_is_stopped_does_not_keep_the_launcher(stopped, workplace, python):
+    launcher = start(workplace, python, savers="")
+    pid = workplace.wait_for("mpirun_supervisor", 1)[0] if stopped == "supervisor" else workplace.mpirun()
+    os.kill(pid, signal.SIGSTOP)
+    launcher.send_signal(signal.SIGTERM)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, err
+    assert not workplace.gone_within(5.0)
+
+
+# --- Ctrl-C at any moment of the start --------------------------------------------------------------------
+
+FIRST = """
+import _signal, sys, types
+import ringleader.__main__ as ours
+
+def signal(number, action):
+    _signal.signal(number, action)
+    print("!", file=sys.stderr, flush=True)
+
+ours.signal = types.SimpleNamespace(**(vars(_signal) | {"signal": signal}))
+ours.main()
+"""
+"""What ``python -m ringleader`` does. It reports that our first line has run; the rest is Python's."""
+DELAYS = (1, 3, 6, 10, 15, 20, 25, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 180, 220, 300)
+"""In milliseconds."""
+
+
+@pytest.mark.parametrize("words", [("run", "-n", "1", "sleep", "60"), ("lab", "status")], ids=["run", "lab"])
+def test_an_early_interrupt_ends_quietly(words, workplace):
+    for delay in DELAYS:
+        command = subprocess.Popen(
+            (sys.executable, "-c", FIRST, *words),
+            env=workplace.environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
+        workplace.started.append(command)
+        assert command.stderr.readline() == b"!\n"
+        time.sleep(delay / 1000)
+        command.send_signal(signal.SIGINT)
+        _, said = command.communicate(timeout=60)
+        assert command.returncode in (0, 3, 130, -signal.SIGINT), (delay, command.returncode, said)
+        assert b"Traceback" not in said and b"Exception ignored" not in said, (delay, said.decode())
+    assert not workplace.gone_within(5.0)

@@ -1,11 +1,10 @@
-"""Two emulated machines with Soft-RoCE for all tests here, and the table of what met real verbs."""
+"""Two emulated machines with Soft-RoCE for all tests here."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.commands import finished
@@ -22,7 +21,6 @@ UCX = ("-x", "OMPI_MCA_pml=ucx", "-x", "UCX_TLS=rc_verbs,ud_verbs,self", "-x", "
 """What makes the ranks' MPI use the device, whatever is required."""
 SLOW = ("--start-timeout", "600")
 Ringleader = Callable[..., "subprocess.CompletedProcess[str]"]
-outcomes: dict[str, tuple[str, str, float]] = {}
 
 
 def call(*words: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
@@ -64,24 +62,3 @@ def on(machines: saved_state.Lab) -> Callable[[int, str], str]:
         return done.stdout
 
     return run
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Keep what became of each test, for the table."""
-    report: Any = (yield).get_result()  # type: ignore[misc]
-    what = (item.function.__doc__ or item.name).strip().rstrip(".")  # type: ignore[attr-defined]
-    if hasattr(item, "callspec"):
-        what += f" ({item.callspec.id})"
-    verdict, seconds = outcomes.get(item.nodeid, ("", "", 0.0))[1:]
-    if report.outcome != "passed" or report.when == "call":
-        verdict = report.outcome
-    outcomes[item.nodeid] = (what, verdict, seconds + report.duration)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Print the table."""
-    if outcomes:
-        terminalreporter.write_line("\n| what | verdict | seconds |\n| --- | --- | --- |")
-        for what, verdict, seconds in outcomes.values():
-            terminalreporter.write_line(f"| {what} | {verdict} | {seconds:.0f} |")

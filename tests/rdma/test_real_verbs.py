@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +47,8 @@ def test_doctor(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> N
     """doctor: device, port, GIDs and MPI of both hosts are found, and nothing differs between them."""
     results = doctor(ringleader, machines, tmp_path)
     passed = {one["id"] for one in results if one["verdict"] == "pass"}
-    wanted = {
-        "dev.chardev",
-        "dev.rdma_cm",
-        "port.state",
-        "port.phys",
-        "gid.v2",
-        "roce.address",
-        "roce.netdev",
-    }
-    assert wanted | {"mpi.found", "mpi.ucx", "limit.memlock", "hosts.same"} <= passed
+    wanted = "dev.chardev dev.rdma_cm port.state port.phys gid.v2 roce.address roce.netdev mpi.found mpi.ucx"
+    assert {*wanted.split(), "limit.memlock", "hosts.same"} <= passed
     assert set(bad(results)) <= EXPECTED, bad(results)
     assert "over eth0" in bad(results)["dev.soft"]
 
@@ -93,13 +86,6 @@ def test_doctor_finds_differences(
     assert "1500" in found["hosts.roce-mtu"] and "9000" in found["hosts.roce-mtu"]
 
 
-def test_render_env(on: Any) -> None:
-    """render env: UCX finds the device and its GID by itself, and is left alone."""
-    found = on(1, f"{PYTHON} render env")
-    assert "UCX_NET_DEVICES not set: UCX takes the right ports by itself" in found
-    assert "UCX_IB_GID_INDEX not set: UCX finds the GID of RoCE v2 by itself" in found
-
-
 def test_required_rdma_is_shown(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> None:
     """run --require rdma: with our own settings alone, right sums; RoCE by the counters of rxe0 and eth0."""
     done, document = run(ringleader, machines, tmp_path, "--require", "rdma")
@@ -133,22 +119,15 @@ def test_perftest(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) ->
 
 def test_a_cut_link_ends_the_job(machines: saved_state.Lab, ringleader: Any, tmp_path: Path) -> None:
     """run: a link that is cut while verbs are in use ends the job, and the host is named."""
-    import threading
-
     host = machines.hosts[1].name
-    ended: list[Any] = []
-    words = ("--json-file", str(tmp_path / "out.json"), "--output-dir", str(tmp_path / "o"))
-    where = ("--lab-name", machines.name, *SLOW, "--lost-after", "30")
-    job = threading.Thread(
-        target=lambda: ended.append(ringleader("run", *where, *words, *UCX, "--", *EXCHANGE, "100000"))
-    )
-    job.start()
-    try:
-        while job.is_alive() and not any("summed" in one.read_text() for one in tmp_path.glob("o/**/*out*")):
-            time.sleep(1)
-        assert ringleader("lab", "cut", host, "--name", machines.name).returncode == 0
-        job.join(900)
-    finally:
-        assert ringleader("lab", "heal", host, "--name", machines.name).returncode == 0
-    assert ended and ended[0].returncode not in (0, 2), ended
-    assert host in ended[0].stderr
+    words = ("--lab-name", machines.name, *SLOW, "--lost-after", "30", "--output-dir", str(tmp_path / "o"))
+    with ThreadPoolExecutor() as pool:
+        job = pool.submit(ringleader, "run", *words, *UCX, "--", *EXCHANGE, "100000")
+        try:
+            while not (job.done() or any("summed" in one.read_text() for one in tmp_path.glob("o/**/*out*"))):
+                time.sleep(1)
+            assert ringleader("lab", "cut", host, "--name", machines.name).returncode == 0
+            ended = job.result(900)
+        finally:
+            assert ringleader("lab", "heal", host, "--name", machines.name).returncode == 0
+    assert ended.returncode not in (0, 2) and host in ended.stderr, ended

@@ -29,7 +29,6 @@ ROUNDING = {"topk", "powersgd"}
 
 
 def equal_only(sequence: Sequence) -> bool:
-    """Return whether only the ranks can be compared with each other."""
     wrap = sequence["wrap"]
     return wrap.get("compression") in ROUNDING or wrap.get("op") == "Adasum"
 
@@ -45,8 +44,6 @@ def draw(seed: int) -> Sequence:
 
 
 class _Draw:
-    """One sequence in the making."""
-
     def __init__(self, dice: random.Random, seed: int) -> None:
         self._dice, self._seed = dice, seed
         self._size, self._per_host = LAYOUTS[seed % len(LAYOUTS)]
@@ -165,7 +162,6 @@ class _Draw:
         return [kind]
 
     def _edits(self, update: str) -> list[Operation]:
-        """Return what happens between backward and the exchange."""
         found: list[Operation] = []
         if self._often(0.05):
             found.append(["metric"])
@@ -277,7 +273,6 @@ def _with_step(sequence: Sequence, at: int, changes: dict[str, Any]) -> Sequence
 
 
 def operations(sequence: Sequence) -> Iterator[Operation]:
-    """Give every operation of a sequence, in their order."""
     yield from (["start", *one] for one in sequence["start"])
     for step in sequence["steps"]:
         yield ["zero", *step["zero"]]

@@ -1,4 +1,4 @@
-"""Judges what ranks did with a sequence, finds the smallest one that fails alike, and lists known faults.
+"""Judges what ranks did with a sequence, and finds the smallest one that fails alike.
 
 `Trials` carries out sequences on living ranks and, beside them, on replicas in plain PyTorch.
 """
@@ -22,24 +22,8 @@ TOLERANCE["bf16"] = TOLERANCE["bfloat16"]
 """Difference from plain PyTorch, relative to the largest element or 1, by the smallest type that was used."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    """A fault of Ringleader that is known and not repaired yet."""
-
-    name: str
-    """What goes wrong."""
-    needs: Callable[[Sequence, list[Any]], bool]
-    """Whether this operation of the sequence is one without which the fault does not show."""
-
-
-KNOWN_FAULTS: tuple[Fault, ...] = ()
-"""Empty where all is right. A sequence may fail if it passes without the operations that these need."""
-
-
 @dataclass(kw_only=True)
 class Failure:
-    """A sequence that failed."""
-
     sequence: Sequence
     """The smallest one that was found."""
     why: str
@@ -47,7 +31,6 @@ class Failure:
 
     @property
     def category(self) -> str:
-        """Return what kind of failure it is."""
         return self.why.partition(":")[0]
 
     def __str__(self) -> str:
@@ -76,11 +59,9 @@ def verdict(
         theirs = [records[step] for records in right]
         if len({mine[rank]["digest"] for rank in members}) > 1:
             return f"ranks differ: after step {step}"
-        tolerance = max([tolerance, *(TOLERANCE[one["dtype"]] for one in theirs)])
-        converted = [*sequence["steps"][step]["before"], *sequence["steps"][step]["after"]]
-        tolerance = max(
-            [tolerance, *(TOLERANCE.get(one[1], 0.0) for one in converted if one[0] == "convert")]
-        )
+        around = [*sequence["steps"][step]["before"], *sequence["steps"][step]["after"]]
+        types = [one["dtype"] for one in theirs] + [one[1] for one in around if one[0] == "convert"]
+        tolerance = max([tolerance, *(TOLERANCE.get(one, 0.0) for one in types)])
         for rank, (one, other) in enumerate(zip(mine, theirs, strict=True)):
             if (why := _difference(one, other, tolerance, exact_only=equal_only(sequence))) is not None:
                 return f"{why}, after step {step} on rank {rank}"
@@ -109,7 +90,6 @@ def _difference(
 
 
 def _far(values: list[float], right: list[float], tolerance: float) -> float | None:
-    """Return the largest difference if it is too large."""
     if len(values) != len(right):
         return float("inf")
     if not right:
@@ -121,12 +101,7 @@ def _far(values: list[float], right: list[float], tolerance: float) -> float | N
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What came of a run."""
-
     failures: list[Failure] = field(default_factory=list)
-    """Sequences that failed for a reason that is not known."""
-    known: Counter[str] = field(default_factory=Counter)
-    """Sequences that failed for a known reason, by its name."""
     used: Counter[str] = field(default_factory=Counter)
     """How many sequences had each operation and argument."""
 
@@ -139,7 +114,6 @@ class Trials:
         self._beside = ThreadPoolExecutor(1)
 
     def failure(self, sequence: Sequence) -> str | None:
-        """Carry a sequence out; return why it failed, None where it did not."""
         right = self._beside.submit(reference, sequence)
         answers = self._answer(sequence)
         failed = [(rank, one["failed"]) for rank, one in enumerate(answers) if "failed" in one]
@@ -156,7 +130,6 @@ class Trials:
         return verdict(sequence, [one["records"] for one in answers], expected)
 
     def smallest(self, found: Failure) -> Failure:
-        """Return the smallest sequence that fails alike."""
         tries, smaller = 0, True
         while smaller and tries < MOST_TRIES:
             smaller = False
@@ -170,22 +143,6 @@ class Trials:
                     break
         return found
 
-    def cause(self, sequence: Sequence, why: str) -> str | Failure:
-        """Return the name of the known fault without whose operations the sequence passes, or what is left.
-
-        What is left fails without the operations of all known faults, so that shrinking cannot end at one.
-        """
-        rest = sequence
-        for fault in KNOWN_FAULTS:
-            alone = without(sequence, fault)
-            if alone != sequence and self.failure(alone) is None:
-                return fault.name
-            rest = without(rest, fault)
-        if rest == sequence:
-            return Failure(sequence=sequence, why=why)
-        rest_why = self.failure(rest)
-        return "several" if rest_why is None else Failure(sequence=rest, why=rest_why)
-
     def run(
         self, seeds: Iterable[int], *, shrink: bool = True, report: Callable[[str], None] = print
     ) -> Outcome:
@@ -197,11 +154,8 @@ class Trials:
             why = self.failure(sequence)
             if why is None:
                 continue
-            cause = self.cause(sequence, why)
-            if isinstance(cause, str):
-                outcome.known[cause] += 1
-                continue
-            failure = self.smallest(cause) if shrink else cause
+            failure = Failure(sequence=sequence, why=why)
+            failure = self.smallest(failure) if shrink else failure
             report(f"seed {sequence['seed']}: {failure}")
             outcome.failures.append(failure)
         return outcome
@@ -211,29 +165,6 @@ def _is_consequence(failed: tuple[int, str]) -> tuple[bool, int]:
     """Sort ranks that failed as another one did after those that name a reason."""
     rank, why = failed
     return why == "no answer" or "HorovodInternalError" in why.strip().splitlines()[-1], rank
-
-
-def without(sequence: Sequence, fault: Fault) -> Sequence:
-    """Return the sequence without the operations that a fault needs."""
-
-    def kept(prefix: list[str], some: list[Any]) -> list[Any]:
-        return [one for one in some if not fault.needs(sequence, [*prefix, *one])]
-
-    steps = []
-    for step in sequence["steps"]:
-        rest = step | {key: kept([], step[key]) for key in ("before", "after")}
-        rest["edits"] = kept(["edit"], step["edits"])
-        if fault.needs(sequence, ["update", *step["update"]]):
-            rest["update"] = ["step"]
-            rest["backward"] = step["backward"] or [["sync", "plain"]]
-        steps.append(rest)
-    wrap = {
-        key: one for key, one in sequence["wrap"].items() if not fault.needs(sequence, ["wrap", key, one])
-    }
-    rest = sequence | {"start": kept(["start"], sequence["start"]), "steps": steps, "wrap": wrap}
-    if fault.needs(sequence, ["optimizers", sequence["optimizers"]]):
-        rest["optimizers"] = "one"
-    return rest
 
 
 def _used(sequence: Sequence) -> Iterable[str]:

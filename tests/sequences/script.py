@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import torch
 from tests.sequences.generator import Operation, Sequence, equal_only
 from tests.sequences.worlds import parameters_of
@@ -20,8 +21,6 @@ SCALE = 8.0
 
 
 class Net(nn.Module):
-    """A small model with whatever the sequence wants in it."""
-
     def __init__(self, net: dict[str, Any]) -> None:
         super().__init__()
         self._net = net
@@ -42,7 +41,6 @@ class Net(nn.Module):
             self.head.weight = self.embedding.weight
 
     def forward(self, batch: dict[str, torch.Tensor], branched: bool) -> torch.Tensor:
-        """Return 6 numbers for each of the samples."""
         dtype = self.head.bias.dtype
         parts = [batch["x"].to(dtype)]
         if self._net["conv"]:
@@ -58,8 +56,6 @@ class Net(nn.Module):
 
 
 class Script:
-    """One rank's run of a sequence."""
-
     def __init__(self, sequence: Sequence, world: Any) -> None:
         self._sequence, self._world = sequence, world
         self._arguments = sequence["wrap"]
@@ -85,7 +81,6 @@ class Script:
         self._wrap()
 
     def run(self) -> list[dict[str, Any]]:
-        """Return a record for each step."""
         return [self._step(at, step) for at, step in enumerate(self._sequence["steps"])]
 
     # made at the start
@@ -133,7 +128,6 @@ class Script:
 
     @property
     def _current(self) -> list[Any]:
-        """The optimizers that make this step."""
         if self._sequence["optimizers"] == "alternate":
             return [self._optimizers[self._at % 2]]
         return self._optimizers
@@ -248,7 +242,6 @@ class Script:
         return self._model.embedding.weight if self._sequence["net"]["embedding"] == "sparse" else None
 
     def _edit(self, how: str, factor: float = EDIT) -> None:
-        """Change the gradients."""
         with torch.no_grad():
             if how == "clip norm":
                 torch.nn.utils.clip_grad_norm_(self._grads(), CLIP)
@@ -411,7 +404,9 @@ class Script:
         unique = list({id(p): p for p in everything if p is not self._sparse and p.requires_grad}.values())
         if not unique:
             return
-        self._flat = torch.zeros(sum(p.numel() for p in unique), dtype=unique[0].dtype)
+        # NumPy's own memory, unless the type is another.
+        memory = np.zeros(sum(p.numel() for p in unique), "float32")
+        self._flat = torch.from_numpy(memory).to(unique[0].dtype)
         at = 0
         for p in unique:
             p.grad = self._flat[at : at + p.numel()].view_as(p)
@@ -566,7 +561,6 @@ def _values(tensor: torch.Tensor) -> list[float]:
 
 
 def _digest(tensors: list[torch.Tensor]) -> str:
-    """Return what tells bits apart."""
     found = hashlib.sha256()
     for one in tensors:
         flat = one.contiguous().reshape(-1)

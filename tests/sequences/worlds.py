@@ -18,7 +18,6 @@ MEET_SECONDS = 30.0
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """Return the parameters of all groups."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -30,9 +29,7 @@ class Ranks:
         self._hvd, self._sets = hvd, sets
         self.rank, self.size = hvd.rank(), hvd.size()
 
-    def wrap(
-        self, plain: Any, named: Any, arguments: dict[str, Any], groups: list[list[torch.Tensor]]
-    ) -> Any:
+    def wrap(self, plain: Any, named: Any, arguments: dict[str, Any], groups: list[Any]) -> Any:
         """Return the distributed optimizer; ``groups`` is what "lists" stands for."""
         hvd = self._hvd
         words = {name: value for name, value in arguments.items() if name != "named"}
@@ -57,15 +54,12 @@ class Ranks:
         return self._sets[tuple(members)]
 
     def synchronize(self, optimizer: Any) -> None:
-        """Exchange the gradients."""
         optimizer.synchronize()
 
     def step(self, optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-        """Exchange the gradients and make the step."""
         return optimizer.step() if closure is None else optimizer.step(closure)
 
     def skipping(self, optimizer: Any) -> AbstractContextManager[None]:
-        """Within it `optimizer.step` does not exchange."""
         return optimizer.skip_synchronize()
 
     def clip_and_step(self, optimizer: Any, norm: float) -> float:
@@ -75,37 +69,29 @@ class Ranks:
         return float(total)
 
     def no_sync(self, optimizer: Any) -> AbstractContextManager[None]:
-        """Within it backward adds up only."""
         return optimizer.no_sync()
 
     def set_passes(self, optimizer: Any, passes: int) -> None:
-        """Set how many backward passes a step has."""
         optimizer.set_backward_passes_per_step(passes)
 
     def broadcast_parameters(self, model: torch.nn.Module, what: str) -> None:
-        """Give all ranks the parameters of rank 0."""
         source = model.state_dict() if what == "state_dict" else model.named_parameters()
         self._hvd.broadcast_parameters(source, root_rank=0)
 
     def broadcast_optimizer(self, optimizer: Any) -> None:
-        """Give all ranks the optimizer state of rank 0."""
         self._hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
     def average(self, value: torch.Tensor, name: str) -> torch.Tensor:
-        """Return the average over all ranks."""
         return self._hvd.allreduce(value, name=name)
 
 
 class Meeting:
-    """What replicas exchange values through."""
-
     def __init__(self, size: int) -> None:
         self.size = size
         self._barrier = threading.Barrier(size)
         self._values: list[Any] = [None] * size
 
     def gather(self, rank: int, value: Any) -> list[Any]:
-        """Return the values of all replicas."""
         self._values[rank] = value
         self._barrier.wait(MEET_SECONDS)
         values = list(self._values)
@@ -113,7 +99,6 @@ class Meeting:
         return values
 
     def abort(self) -> None:
-        """Let the others fail too."""
         self._barrier.abort()
 
 
@@ -126,10 +111,7 @@ class Replica:
         self._members = arguments.get("process_set", list(range(self.size)))
         self._sum = arguments.get("op") == "Sum"
 
-    def wrap(
-        self, plain: Any, named: Any, arguments: dict[str, Any], groups: list[list[torch.Tensor]]
-    ) -> Any:
-        """Return the optimizer itself."""
+    def wrap(self, plain: Any, named: Any, arguments: dict[str, Any], groups: list[Any]) -> Any:
         return plain
 
     def synchronize(self, optimizer: Any) -> None:
@@ -168,7 +150,6 @@ class Replica:
             grad.copy_(result)
 
     def step(self, optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-        """See `Ranks`."""
         if closure is None:
             self.synchronize(optimizer)
             return optimizer.step()
@@ -185,25 +166,21 @@ class Replica:
         return optimizer.step(averaged)
 
     def skipping(self, optimizer: Any) -> AbstractContextManager[None]:
-        """See `Ranks`."""
         return nullcontext()
 
     def clip_and_step(self, optimizer: Any, norm: float) -> float:
-        """See `Ranks`."""
         self.synchronize(optimizer)
         total = torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), norm)
         optimizer.step()
         return float(total)
 
     def no_sync(self, optimizer: Any) -> AbstractContextManager[None]:
-        """See `Ranks`."""
         return nullcontext()
 
     def set_passes(self, optimizer: Any, passes: int) -> None:
-        """See `Ranks`."""
+        pass
 
     def broadcast_parameters(self, model: torch.nn.Module, what: str) -> None:
-        """See `Ranks`."""
         every = self._meeting.gather(self.rank, {k: v.clone() for k, v in model.state_dict().items()})
         with torch.no_grad():
             for name, value in model.state_dict().items():
@@ -228,13 +205,11 @@ class Replica:
                 optimizer.state[parameter] = one
 
     def average(self, value: torch.Tensor, name: str) -> torch.Tensor:
-        """See `Ranks`."""
         every = self._meeting.gather(self.rank, value.detach().clone())
         return (torch.stack([one.double() for one in every]).sum(0) / self.size).to(value.dtype)
 
 
 def replicate(size: int, work: Callable[[int, Meeting], Any]) -> list[Any]:
-    """Carry out the work of every replica in its own thread; return what each returned."""
     meeting = Meeting(size)
     results: list[Any] = [None] * size
     errors: list[BaseException] = []

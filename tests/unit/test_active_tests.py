@@ -6,19 +6,18 @@ from itertools import chain
 
 import pytest
 from tests.job_outcomes import outcome_of
+from tests.unit.fabric import machines
 
 from ringleader.bench.fabric_programs import LISTEN_SECONDS
-from ringleader.bench.measurement_job import last_words
 from ringleader.bench.pair_plan import PairPlan
 from ringleader.bench.program_commands import PERFTEST_RUNS
 from ringleader.bench.rank_speed import SpeedPlan
 from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import PROGRAM_SIZE, measure_hosts
 from ringleader.doctor.active_verdicts import judge
-from ringleader.errors import Fault, LaunchError, ProbeError, RequestError, StoppedError
+from ringleader.errors import Fault, LaunchError, ProbeError, RequestError
 from ringleader.fabric.check_result import Verdict
-from ringleader.fabric.facts import Clock, DeviceFile, Gpu, Process, RdmaDevice, RdmaPort, Software
-from ringleader.fabric.facts import HostFacts as Facts
+from ringleader.fabric.facts import Gpu
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Host, Job
 
@@ -37,30 +36,15 @@ LATENCY = """\
 
 def facts(*, ports=(400e9,), programs=("ib_write_bw",), gpus=0):
     """Return a host with an InfiniBand port of each rate."""
-    devices = tuple(
-        RdmaDevice(
-            name=f"mlx5_{number}",
-            node_type=1,
-            pci_address=f"0000:{number + 16:x}:00.0",
-            ports=(
-                RdmaPort(
-                    number=1, state="ACTIVE", physical_state="LinkUp", rate=rate, link_layer="InfiniBand"
-                ),
-            ),
-        )
-        for number, rate in enumerate(ports)
+    cards = tuple(
+        machines.rdma(f"mlx5_{at}", machines.port(gbits=rate / 1e9), pci=f"0000:{at + 16:x}:00.0")
+        for at, rate in enumerate(ports)
     )
-    return Facts(
-        hostname="h",
-        clock=Clock(read_at=0.0),
-        process=Process(uid=0, capabilities=0, bounding_capabilities=0, limits={}),
-        software=Software(
-            python="", executable="", ringleader="", programs={name: f"/bin/{name}" for name in programs}
-        ),
-        rdma_devices=devices,
-        rdma_files=(DeviceFile(path="/dev/infiniband/uverbs0"),),
-        gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus)),
+    found = machines.host(
+        devices=cards, gpus=tuple(Gpu(index=number, pci_address="") for number in range(gpus))
     )
+    software = dataclasses.replace(found.software, programs={name: f"/bin/{name}" for name in programs})
+    return dataclasses.replace(found, software=software)
 
 
 class Cluster:
@@ -123,7 +107,13 @@ class Cluster:
 def measured(cluster, hosts=HOSTS, known=None, **options):
     job = Job(command=("ignored",), hosts=tuple(Host(name=name, slots=8) for name in hosts), np=99)
     told = []
-    options = {"seconds": 20.0, "progress": told.append, "environ": {}, "launch": cluster} | options
+    options = {
+        "seconds": 20.0,
+        "program_seconds": 900.0,
+        "progress": told.append,
+        "environ": {},
+        "launch": cluster,
+    } | options
     return measure_hosts(job, facts=known or {}, **options), told
 
 
@@ -150,18 +140,14 @@ def test_suspects_are_measured_again_with_good_hosts_and_named_if_they_stay_slow
     assert len(cluster.plans) == 2 and results.passes == 2
     assert {2} == set.intersection(*(set(pair) for pair in chain(*cluster.plans[1].rounds)))
     assert [one.subject for one in failed(results)] == ["into h3"]
-
-
-def test_what_is_fast_the_second_time_is_not_blamed():
     results, _ = measured(Cluster(slow_into=2, mend_in_pass=2))
-    assert results.passes == 2 and not failed(results)
-
-
-def test_ranks_of_full_hosts_compute_at_once():
-    cluster = Cluster()
-    results, _ = measured(cluster, ranks_per_host=3)
-    assert [job.np for job in cluster.jobs] == [4, 12]
+    assert results.passes == 2 and not failed(results), "what is fast the second time is not blamed"
+    results, _ = measured(Cluster(), ranks_per_host=3)
     assert [one.host for one in results.ranks] == [host for host in HOSTS for _ in range(3)]
+    cluster = Cluster(slow_into=1, code=14)
+    results, _ = measured(cluster)
+    assert len(cluster.plans) == 1 and results.failure == "measuring pairs: rank 2 ended"
+    assert len(results.best_rates()) == 12
 
 
 def test_every_port_is_measured_with_the_same_port_of_a_neighbor_and_a_slow_one_is_named():
@@ -186,6 +172,59 @@ def test_every_port_is_measured_with_the_same_port_of_a_neighbor_and_a_slow_one_
         ("active.rdma_latency", ("h3",)),
     }
     assert all("h3 mlx5_1:1" in one.subject for one in bad), bad
+
+
+@pytest.mark.parametrize(
+    ("budget", "run", "late"),
+    [
+        (5.0, 0, {"mlx5_0:1", "mlx5_1:1", "mlx5_2:1"}),  # none is begun that can't end
+        (30.0, 1, {"mlx5_2:1"}),  # ports of one rate take longer than there was time for
+        (90.0, 2, set()),
+    ],
+)
+def test_perftest_has_one_deadline_and_the_ports_that_missed_it_are_named(
+    budget: float, run: int, late: set[str]
+) -> None:
+    time = [0.0]
+    cluster = Cluster()
+
+    def launch(job, *, environ, listener):
+        before = len(cluster.programs)
+        outcome = cluster(job, environ=environ, listener=listener)
+        time[0] += 25.0 * (len(cluster.programs) - before)
+        return outcome
+
+    known = {host: facts(ports=(400e9, 400e9, 100e9)) for host in HOSTS}
+    results, told = measured(cluster, known=known, launch=launch, now=lambda: time[0], program_seconds=budget)
+    assert len(cluster.programs) == run and not results.failure
+    assert all(
+        job.timeout <= budget
+        for job in cluster.jobs
+        if "pair_program" in str(job.command[3]) and "perftest" in str(job.command)
+    )
+    found = [one for one in judge(results) if "no time left to measure" in one.seen]
+    named = {name for name in ("mlx5_0:1", "mlx5_1:1", "mlx5_2:1") if any(name in one.seen for one in found)}
+    assert named == late and all(one.hosts == HOSTS for one in found)
+    assert bool(late) == any(line.startswith("no time left to measure") for line in told)
+
+
+def test_a_run_that_the_deadline_ends_keeps_what_was_measured() -> None:
+    """The launcher stops it; ports that were measured by then are judged, the others named."""
+    time = [0.0]
+    cluster = Cluster()
+
+    def launch(job, *, environ, listener):
+        known = len(cluster.programs)
+        outcome = cluster(job, environ=environ, listener=listener)
+        if len(cluster.programs) == known:
+            return outcome
+        time[0] += job.timeout
+        return outcome_of(job, 124, whose="ringleader", reason="the time is over")
+
+    known = {host: facts() for host in HOSTS}
+    results, _ = measured(cluster, known=known, launch=launch, now=lambda: time[0], program_seconds=20.0)
+    assert not results.failure and results.programs[0].run.transfers
+    assert not [one for one in judge(results) if "no time left" in one.seen and "mlx5_0:1 of h1" in one.seen]
 
 
 def test_the_port_that_was_asked_for_is_the_only_one():
@@ -235,13 +274,6 @@ def test_a_silent_host_is_named_and_the_rest_is_kept():
     assert len(results.best_rates()) == 6
 
 
-def test_a_job_that_ends_badly_ends_the_measurement_with_its_reason():
-    cluster = Cluster(slow_into=1, code=14)
-    results, _ = measured(cluster)
-    assert len(cluster.plans) == 1 and results.failure == "measuring pairs: rank 2 ended"
-    assert len(results.best_rates()) == 12
-
-
 def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
     cluster = Cluster()
 
@@ -258,39 +290,10 @@ def test_ranks_are_measured_where_the_job_of_pairs_ended_before_anything_was():
             raise LaunchError(Fault(where="h2", what="is gone"))
         return aborted(job, environ=environ, listener=listener)
 
-    results, _ = measured(gone, hosts=HOSTS[:2])
-    assert results.failure == "measuring pairs: h2 cannot be reached" and not results.ranks
-
-
-def test_what_cannot_start_is_the_callers_and_what_fails_later_is_told():
     def refuse(job, *, environ, listener):
         raise ProbeError(Fault(where="h2", what="no answer"))
 
     with pytest.raises(ProbeError):
         measured(refuse)
-
-    cluster = Cluster(slow_into=1)
-
-    def once(job, *, environ, listener):
-        if cluster.jobs:
-            raise LaunchError(Fault(where="h2", what="is gone"))
-        return cluster(job, environ=environ, listener=listener)
-
-    results, _ = measured(once)
-    assert results.failure == "measuring suspects again: is gone" and len(results.best_rates()) == 12
-
-
-def test_a_signal_ends_the_measurement():
-    cluster = Cluster()
-
-    def stopped(job, *, environ, listener):
-        outcome = cluster(job, environ=environ, listener=listener)
-        return dataclasses.replace(outcome, exit_code=130, whose="ringleader", reason="stopped by SIGINT")
-
-    with pytest.raises(StoppedError) as raised:
-        measured(stopped)
-    assert raised.value.exit_code == 130
-
-
-def test_the_last_words_of_a_rank_are_those_that_say_something():
-    assert last_words(["----", " peer: h2 Unable to connect ", "", "* * *"]) == ["peer: h2 Unable to connect"]
+    results, _ = measured(gone, hosts=HOSTS[:2])
+    assert results.failure == "measuring pairs: h2 cannot be reached" and not results.ranks

@@ -9,10 +9,10 @@ from tests.kube.fake.admission import Attempt, refusal
 from tests.kube.fake.kinds import Kind, Kinds
 from tests.mpijobs import mpijob
 
-from ringleader.errors import RequestError
+from ringleader.errors import RequestError, refuse
 from ringleader.kubernetes.mpijob.annotations import KNOWN
 from ringleader.kubernetes.mpijob.parser import read
-from ringleader.kubernetes.objects import exec_spawn
+from ringleader.kubernetes.objects import exec_spawn, rdma_annotations
 from ringleader.kubernetes.objects.launcher_and_workers import worker_pod
 from ringleader.kubernetes.objects.operator_manifests import Installation, manifests
 from ringleader.kubernetes.objects.operator_settings import OperatorSettings
@@ -202,7 +202,7 @@ def test_what_pods_may_share_with_their_node(
     assert why in said and bool(why) == bool(said), said
 
 
-VALUES = ("ssh", "exec", "restart", "keep", "off", "3", "03", "0", "9" * 12, "", "three")
+VALUES = ("ssh", "exec", "restart", "keep", "off", "quick", "active", "3", "03", "0", "9" * 12, "", "three")
 ANNOTATIONS = [
     {},
     {"example.org/x": "y"},
@@ -212,7 +212,21 @@ ANNOTATIONS = [
     {"ringleader/min-workers": "1", "ringleader/max-workers": "2", "ringleader/restart-limit": "1"},
     {"ringleader/min-workers": "1", "ringleader/on-worker-failure": "restart"},
     {"ringleader/max-workers": "2"},
+    {"ringleader/min-workers": "2", "ringleader/max-workers": "2"},
+    {"ringleader/min-workers": "3"},
+    {"ringleader/min-workers": "1", "ringleader/max-workers": "1"},
 ]
+NICS = {
+    "profile": ("shared", "dra", "Shared", "sharedd"),
+    "resource": ("rdma/hca_a", "nvidia.com/rdma-vf", "hca", "Rdma/hca", "rdma/", "a b/c"),
+    "count": ("1", "8", "0", "-1", "x", "1.5", "²"),
+    "network": ("net", "fabric/roce", "a, b/c,d@net1", "Fabric/roce", "a/b/c", "a;b"),
+    "node-labels": ("nfd", "nfd-0.12, rack=7", "example.org/rack=a_B.c", "rack", "=x", "r k=1", "rack=a/b"),
+    "claim-template": ("pair", "a.b-c", "Pair", "-a"),
+    "ssh-port": ("2222", "65535", "65536", "0", "99999", "ssh"),
+    "spread": ("even", "apart", "none", "wide"),
+}
+"""Annotation for NICs → values, right and wrong."""
 
 
 @pytest.mark.parametrize(
@@ -222,15 +236,33 @@ def test_a_jobs_annotations_are_judged_as_the_parser_does(notes: dict[str, str])
     job = mpijob(workers=2, metadata={"annotations": notes} if notes else {})
     said = [refusal(policy, written(job)) for policy in POLICIES]
     try:
-        read(job)
+        refuse(rdma_annotations.faults_of(read(job)))
     except RequestError as error:
-        # How many workers a job has, and what RDMA needs beside it, are not the policy's.
-        if "above the job's" in str(error) or "below the job's" in str(error):
-            return
         assert any(said), error
     else:
         assert not any(said), said
     assert not any("expression" in one for one in said), said
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, one) for name, some in NICS.items() for one in some])
+def test_annotations_for_nics_are_judged_as_the_operator_reads_them(name: str, value: str) -> None:
+    """What a profile needs beside a value is the operator's to say."""
+    where = f"ringleader/rdma-{name}"
+    notes = {"ringleader/rdma-profile": "sriov", where: value}
+    job = mpijob(workers=2, metadata={"annotations": notes})
+    said = [one for policy in POLICIES if (one := refusal(policy, written(job)))]
+    words = ("cannot be read", "is unknown", "is not", "there is no RDMA", "must be at least", "no value")
+    found = [one.what for one in rdma_annotations.faults_of(read(job)) if where in one.where]
+    assert bool(said) == any(word in what for what in found for word in words), (said, found)
+    assert all(one.startswith(f"{where} cannot be read") for one in said), said
+
+
+@pytest.mark.parametrize(("workers", "allowed"), [(1, False), (2, True), (4, True), (5, False)])
+def test_a_jobs_workers_stay_between_its_limits(workers: int, allowed: bool) -> None:
+    notes = {"annotations": {"ringleader/min-workers": "2", "ringleader/max-workers": "4"}}
+    before, after = mpijob(workers=3, metadata=notes), mpijob(workers=workers, metadata=notes)
+    assert any(refusal(policy, written(after, before)) for policy in POLICIES) != allowed
+    assert not any(refusal(policy, written(after, after)) for policy in POLICIES)
 
 
 def written(job: Document, old: Document | None = None) -> Attempt:

@@ -37,7 +37,6 @@ TIME = st.floats(0, 1)
 
 
 def rank_times(*steps: tuple[float, ...], rest: float = 0.0, told: tuple[float, ...] = ()) -> RankTimes:
-    """Times of a rank; ``rest``: what the loop took besides the parts, over all steps."""
     parts = dict(zip(PARTS, zip(*steps, strict=True), strict=True))
     return RankTimes(elapsed=sum(map(sum, steps)) + rest, told=told, **parts)
 
@@ -114,19 +113,6 @@ def test_layers_take_the_time_since_the_gradient_before_theirs():
     assert layer_order([]) == []
 
 
-def test_lines_of_tf_cnn_benchmarks():
-    seconds = [0.5, 0.25] + [0.5] * 8
-    found = tf_cnn_lines(seconds, [7.9] * 10, batch=64, ranks=2)
-    assert found[:3] == [
-        "Done warm up",
-        "Step\tImg/sec\ttotal_loss",
-        "1\timages/sec: 128.0 +/- 0.0 (jitter = 0.0)\t7.900",
-    ]
-    # 640 images in 4.75 s; rates 128 nine times and 256 once: deviation 38.4, over √10
-    assert found[3] == "10\timages/sec: 134.7 +/- 12.1 (jitter = 0.0)\t7.900"
-    assert found[4:] == ["-" * 64, "total images/sec: 269.47", "-" * 64]
-
-
 def test_predict_reads_the_profile():
     run = run_of(ringleader=(150.0, 154.0), uncoupled=(180.0,), alone=(100.0,))
     text = profile_text(run)
@@ -149,22 +135,16 @@ PLAN = TrainingPlan(model="mnist", batch=4, image_size=28, num_classes=10, repea
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        ({}, []),
         ({"model": "lenet", "precision": "int8"}, ["--model", "--precision"]),
-        ({"optimizer": "lion", "device": "tpu"}, ["--optimizer", "--device"]),
         ({"batch": 0, "steps": 0, "repeats": 0}, ["--batch", "--steps", "--repeats"]),
-        ({"warmup": -1, "readers": 0}, ["--warmup", "--readers"]),
-        ({"warmup": 0}, []),
         ({"arms": ("ringleader", "ddp", "ringleader")}, ["--arms", "--arms"]),
         ({"image_size": 32, "seq_len": 9}, ["--seq-len", "--image-size"]),
         ({"model": "resnet18", "image_size": 31, "num_classes": 1}, ["--image-size", "--num-classes"]),
-        ({"model": "resnet18", "image_size": 32, "batch": 1, "num_classes": 9}, ["--image-size"]),
         (
             {"model": "gpt", "image_size": 0, "num_classes": 0, "seq_len": 1, "data": "x"},
             ["--seq-len", "--data"],
         ),
         ({"precision": "float16", "device": "cpu"}, ["--precision"]),
-        ({"precision": "float16", "device": "cuda"}, []),
     ],
 )  # fmt: skip
 def test_all_that_is_wrong_with_a_plan(change, where):
@@ -210,85 +190,64 @@ def test_a_repetition_counts_when_all_ranks_have_timed_it():
     assert answers.whereabouts() == "rank 0 in alone, warming up; rank 1 in ringleader, repetition 2 of 2"
 
 
-@pytest.mark.parametrize(
-    ("digests", "said"),
-    [
+def test_ranks_whose_weights_differ_are_named():
+    for digests, said in (
         ("aaaa", []),
         ("aaba", ["ringleader: rank 2 has other weights at the end than the other ranks"]),
         ("ab", ["ringleader: the weights at the end differ: rank 0; rank 1"]),
-        ("abb", ["ringleader: rank 0 has other weights at the end than the other ranks"]),
-    ],
-)
-def test_ranks_whose_weights_differ_are_named(digests, said):
-    answers = answered(ranks=len(digests))
-    for rank, digest in enumerate(digests):
-        answers.take(rank, "digests", {"ringleader": digest})
-    assert faults_of_training(answers) == said
+    ):
+        answers = answered(ranks=len(digests))
+        for rank, digest in enumerate(digests):
+            answers.take(rank, "digests", {"ringleader": digest})
+        assert faults_of_training(answers) == said
 
 
-def test_a_loss_that_is_no_number_is_told():
+def test_what_is_wrong_with_losses_and_ranks_is_told():
     answers = answered()
     bad = asdict(replace(rank_times((0, 0, 1, 0, 0)), losses=(float("nan"),)))
     answers.take(1, "times", {"arm": "ringleader", "repetition": 1, "times": bad})
-    assert faults_of_training(answers) == [
-        "ringleader, repetition 1: the loss of rank 1 is not a finite number"
-    ]
-
-
-def test_what_several_ranks_find_wrong_is_said_once():
-    found = rank_faults(
-        {0: ["--data: /x is not a directory"], 1: ["--data: /x is not a directory", "--a: b"]}
-    )
-    assert [(one.where, one.what) for one in found] == [
-        ("--data", "/x is not a directory (2 ranks, the first 0)"),
-        ("--a", "b (rank 1)"),
-    ]
+    (said,) = faults_of_training(answers)
+    assert said == "ringleader, repetition 1: the loss of rank 1 is not a finite number"
+    found = rank_faults({0: ["--data: /x is no"], 1: ["--data: /x is no", "--a: b"]})
+    assert [one.what for one in found] == ["/x is no (2 ranks, the first 0)", "b (rank 1)"]
+    # 640 images in 4.75 s; rates 128 nine times and 256 once: deviation 38.4, over √10
+    lines = tf_cnn_lines([0.5, 0.25] + [0.5] * 8, [7.9] * 10, batch=64, ranks=2)
+    assert lines[2] == "1\timages/sec: 128.0 +/- 0.0 (jitter = 0.0)\t7.900"
+    assert lines[3] == "10\timages/sec: 134.7 +/- 12.1 (jitter = 0.0)\t7.900"
+    assert lines[4:] == ["-" * 64, "total images/sec: 269.47", "-" * 64]
 
 
 def test_the_text_says_what_intervals_carry_and_no_more():
-    clear = run_of(
-        ringleader=(90.0, 91.0, 90.5), uncoupled=(100.0, 101.0, 100.5), in_step=(96.0, 97.0, 96.5),
-        alone=(60.0, 60.5, 60.2),
-    )  # fmt: skip
+    barrier_only = {"ringleader": (90.0, 91.0, 90.5), "uncoupled": (100.0, 101.0, 100.5)}
+    clear = run_of(**barrier_only, in_step=(96.0, 97.0, 96.5), alone=(60.0, 60.5, 60.2))
     text = as_text(clear)
     assert "90.0%" in text and "exchange" in text and "5.00 ms" in text and "± 0" in text
-    assert [line.split(" costs ")[1][:4] for line in sentences(clear) if " costs " in line] == [
-        "4.0%",
-        "6.2%",
-    ]
-    assert "83.4% of 2 times one rank alone" in sentences(clear)[-1]
+    costs = [line.split(" costs ")[1][:4] for line in sentences(clear) if " costs " in line]
+    assert costs == ["4.0%", "6.2%"] and "83.4% of 2 times one rank alone" in sentences(clear)[-1]
     noisy = run_of(ringleader=(80.0, 120.0), uncoupled=(100.0, 100.0), in_step=(90.0, 115.0))
     assert all("nothing that stands out from chance" in line for line in sentences(noisy))
     unsure = run_of(ringleader=(1.0,), uncoupled=(60.0, 90.0, 120.0), alone=(60.0, 45.0, 50.0))
     assert "nothing stands out" in sentences(unsure)[-1]
     single = run_of(ringleader=(80.0,), uncoupled=(100.0,), in_step=(90.0,))
-    assert (
-        all("one repetition" in line for line in sentences(single))
-        and "±" not in as_text(single).splitlines()[-9]
-    )
+    assert all("one repetition" in line for line in sentences(single))
     lab = replace(single, context=Context(command=("x",), lab=True, threads=2), device="cpu")
-    assert (
-        "2 ranks, 2 on each host (all hosts share one machine), 2 threads each; computing on cpu"
-        in as_text(lab)
-    )
+    shared = "2 ranks, 2 on each host (all hosts share one machine), 2 threads each; computing on cpu"
+    assert shared in as_text(lab)
     failed = replace(run_of(), failure="it broke", arms=(Arm(name="ddp-nccl", rates=(), note="no GPU"),))
     assert "Left out: ddp-nccl: no GPU." in as_text(failed) and "! it broke" in as_text(failed)
 
 
-@pytest.mark.parametrize(
-    ("more", "cores", "environ", "threads"),
-    [
-        ({}, 2, {}, 1),
-        ({}, 8, {}, 2),
-        ({"np": 2}, 8, {}, 4),
-        ({"threads": 3}, 8, {}, 3),
-        ({}, 8, {"OMP_NUM_THREADS": "4,2"}, None),
-        ({"hosts": (Host(name="h1"),)}, 8, {}, None),
-    ],
-)
-def test_hosts_of_a_lab_share_its_cores(more, cores, environ, threads):
+def test_hosts_of_a_lab_share_its_cores():
     hosts = (Host(name="h1", slots=2), Host(name="h2", slots=2))
-    assert lab_threads(Job(**{"command": ("python",), "hosts": hosts} | more), cores, environ) == threads
+    for more, environ, threads in (
+        ({}, {}, 2),
+        ({"np": 2}, {}, 4),
+        ({"threads": 3}, {}, 3),
+        ({}, {"OMP_NUM_THREADS": "4,2"}, None),
+        ({"hosts": (Host(name="h1"),)}, {}, None),
+    ):
+        job = Job(**{"command": ("python",), "hosts": hosts} | more)
+        assert lab_threads(job, 8, environ) == threads
 
 
 def refused(*words: str) -> str:
@@ -298,31 +257,20 @@ def refused(*words: str) -> str:
 
 
 def test_everything_wrong_is_told_at_once(tmp_path: Path) -> None:
-    said = refused(
-        "-n", "0", "--model", "vgg", "--batch", "0", "--steps", "x", "--precision", "int8", "--arms", ",",
-        "--timeout", "0", "--format", "csv", "--name", "a/b",
-    )  # fmt: skip
-    for option in (
-        "-n",
-        "--model",
-        "--batch",
-        "--steps",
-        "--precision",
-        "--arms",
-        "--timeout",
-        "--format",
-        "a/b",
-    ):
+    wrong = (
+        "-n 0 --model vgg --batch 0 --steps x --precision int8 --arms , --timeout 0 --format csv --name a/b"
+    )
+    said = refused(*wrong.split())
+    for option in wrong.split()[::2]:
         assert option in said
+    assert "a/b" in said
     assert "holds no CLASS/*.jpg" in refused("--model", "resnet18", "--data", str(tmp_path))
     assert "is not a directory" in refused("--model", "mnist", "--data", str(tmp_path / "no"))
     assert "counts images" in refused("--format", "tf_cnn", "--model", "gpt")
 
 
 @pytest.mark.process
-def test_a_dry_run_prints_the_turns_and_starts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_prints_the_turns_and_starts_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["bench", "train", "--dry-run", "-n", "2", "--repeats", "2", "--arms", "ringleader,in-step"]
     words += ["--oversubscribe", "--on", "local"]

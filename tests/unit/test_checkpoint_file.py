@@ -31,12 +31,6 @@ def read(path: str) -> bytes:
     return bytes(found[0])
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path / "new" / "place", 17)
-    assert read(path) == CONTENT and "17" in path
-    assert Path(path).stat().st_mode & 0o777 == 0o600
-
-
 def test_the_last_two_are_kept_and_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     for number in (9, 10, 2, 100):
         path = write(tmp_path, number, b"%d" % number)
@@ -57,9 +51,7 @@ def test_the_last_two_are_kept_and_what_a_killed_writer_left_is_removed(tmp_path
     assert other.exists()
 
 
-def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(tmp_path, monkeypatch):
     """Two hosts, whose writers have the same process number, write at the same time."""
     names: set[str] = set()
 
@@ -76,18 +68,6 @@ def test_writers_of_hosts_that_share_a_directory_have_names_of_their_own(
     assert [one.name for one in tmp_path.iterdir()] == [Path(path).name]
 
 
-def test_a_commit_that_was_overwritten_meanwhile_becomes_no_file(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="commit 3 was overwritten while it was copied"):
-        checkpoint_files.write(str(tmp_path), memoryview(CONTENT), number=3, intact=lambda: False)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match="file/below: Not a directory"):
-        write(tmp_path / "file" / "below", 1)
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -95,21 +75,15 @@ def test_a_directory_that_cannot_be_is_told(tmp_path: Path) -> None:
             lambda data: data[:-1],
             "is cut off, or damaged: it has 10239 bytes of a commit, its head says 10240",
         ),
-        (lambda data: data[:30], "is damaged, or cut off: its head cannot be read"),
         (lambda data: b"", "does not hold a commit"),
-        (lambda data: b"PK" + data[2:], "does not hold a commit"),
         (lambda data: data.replace(b'"version":1', b'"version":7'), "has version 7, this Ringleader reads 1"),
         (lambda data: data.replace(b'"number":1', b'"number":3'), "was renamed: its head says commit 3"),
-        (lambda data: data.replace(b'"number":1', b'"numbex":1'), "its head cannot be read"),
-        (lambda data: data.replace(b'"nbytes":10240', b'"nbytes":1e240'), "cut off, or damaged"),
         (lambda data: data.replace(b'"number":1', b'"number":{'), "its head cannot be read"),
         (lambda data: data[:-500] + b"x" + data[-499:], "is damaged: its checksum is another"),
-        (lambda data: data + b"more", "is cut off, or damaged: it has 10244 bytes"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, damage: object, said: str) -> None:
     path = write(tmp_path, 1)
-    assert callable(damage)
     Path(path).write_bytes(damage(Path(path).read_bytes()))
     with pytest.raises(CheckpointError, match=said):
         read(path)
@@ -132,9 +106,19 @@ def test_every_flipped_bit_is_detected(tmp_path: Path) -> None:
     assert read(str(path)) == CONTENT
 
 
-def test_files_of_earlier_versions_of_ringleader_are_read(tmp_path: Path) -> None:
-    content = b"a commit"
-    head = b'{"version":1,"number":40,"nbytes":8}'
+def test_files_that_are_written_and_read(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "new" / "place", 17))
+    assert read(str(path)) == CONTENT and "17" in path.name and path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(CheckpointError, match="commit 3 was overwritten while it was copied"):
+        checkpoint_files.write(str(tmp_path / "a"), memoryview(CONTENT), number=3, intact=lambda: False)
+    assert list((tmp_path / "a").iterdir()) == []
+    with pytest.raises(CheckpointError, match=r"place/.*/below: Not a directory"):
+        write(path / "below", 1)
+    for name in ("commit-7", "commit-000000000000", "commit-" + "9" * 25, "commit-9223372036854775808"):
+        (path.parent / f"{name}.ringleader").touch()
+    assert checkpoint_files.files_in(str(path.parent)) == [str(path)], "names that no commit has do not count"
+    # As earlier versions wrote it.
+    content, head = b"a commit", b'{"version":1,"number":40,"nbytes":8}'
     data = b"RLCOMMIT" + len(head).to_bytes(4, "little") + head + content
     path = tmp_path / "commit-000000000040.ringleader"
     path.write_bytes(data + zlib.crc32(content).to_bytes(4, "little") + b"RLCOMMIT")
@@ -157,9 +141,7 @@ def test_only_regular_files_of_our_own_are_read(tmp_path: Path, monkeypatch: pyt
         read(str(path))
 
 
-def test_files_of_others_are_left_alone_and_do_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_others_are_left_alone_and_do_not_count(tmp_path, monkeypatch):
     """Whoever may write into the directory cannot have ours removed by newer ones."""
     for number in (8, 9):
         os.mkfifo(checkpoint_files.path_of(str(tmp_path), number))
@@ -187,11 +169,3 @@ def test_a_link_in_the_place_of_the_temporary_file_is_not_followed(tmp_path: Pat
     Path(checkpoint_files.temporary_path(str(tmp_path), 1)).symlink_to(victim)
     assert read(write(tmp_path, 1)) == CONTENT
     assert victim.read_text() == "untouched"
-
-
-def test_names_that_no_commit_has_do_not_count(tmp_path: Path) -> None:
-    names = ["commit-7", "commit-000000000000", "commit-" + "9" * 25, "commit-9223372036854775808"]
-    for name in names:
-        (tmp_path / f"{name}.ringleader").touch()
-    write(tmp_path, 3)
-    assert checkpoint_files.files_in(str(tmp_path)) == [checkpoint_files.path_of(str(tmp_path), 3)]

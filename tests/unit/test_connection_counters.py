@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,8 @@ from ringleader.agents.connection_counters import Connections, _connection, _mes
 
 HOME = "127.0.0.1"
 HOME_6 = "1".zfill(32)
+MADE: list[socket.socket] = []
+"""Sockets of a test, closed after it."""
 
 
 def of_this_process(ignored: frozenset[int] = frozenset()) -> Connections:
@@ -26,13 +28,13 @@ def of_this_process(ignored: frozenset[int] = frozenset()) -> Connections:
 
 
 def ends(host: str, *, listener: str = "") -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a connection. ``listener``: the address that is listened on, if another one."""
     family = socket.AF_INET6 if ":" in (listener or host) else socket.AF_INET
     with socket.socket(family) as server:
         server.bind((listener or host, 0))
         server.listen()
         near = socket.create_connection((host, server.getsockname()[1]))
         far, _ = server.accept()
+    MADE.extend((near, far))
     return near, far
 
 
@@ -49,16 +51,19 @@ def moved(connections: Connections) -> dict[tuple[str, str], list[int]]:
 
 
 @pytest.fixture(autouse=True)
-def kernel_lists_connections() -> None:
+def kernel_lists_connections() -> Iterator[None]:
     connections = of_this_process()
     if connections.missing:
         pytest.skip(f"this kernel does not list connections: {connections.missing}")
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 def test_a_connection_that_lives_and_one_that_has_ended() -> None:
     connections = of_this_process()
     assert connections.fd >= 0
-    first, second = ends(HOME), ends("::1")
+    first, second = ends(HOME, listener="::"), ends("::1")
     connections.look()
     say(*first, 70_000)
     for one in first:
@@ -70,8 +75,6 @@ def test_a_connection_that_lives_and_one_that_has_ended() -> None:
     for pair, size in (((HOME, HOME), 70_000), ((HOME_6, HOME_6), 30_000)):
         # SYN and FIN count as a byte each. Other programs of this user may speak on the loopback interface.
         assert all(size <= way < size + 20_000 for way in found[pair]), (pair, found)
-    for one in second:
-        one.close()
 
 
 def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
@@ -84,15 +87,6 @@ def test_what_moved_before_does_not_count_and_bytes_count_once() -> None:
     near.close()
     far.close()
     assert all(60_000 <= way < 90_000 for way in moved(connections)[HOME, HOME])
-
-
-def test_an_ipv4_address_in_a_socket_of_ipv6() -> None:
-    connections = of_this_process()
-    near, far = ends(HOME, listener="::")
-    say(near, far, 80_000)
-    assert min(moved(connections)[HOME, HOME]) >= 80_000
-    near.close()
-    far.close()
 
 
 def test_connections_of_the_launcher_do_not_count() -> None:
@@ -126,7 +120,7 @@ def as_nobody(what: Callable[[], Any]) -> Any:
 
 @pytest.mark.process
 def test_bytes_after_the_last_look_count_although_an_end_names_no_user() -> None:
-    connections_of_root = ends(HOME)
+    ends(HOME)  # of root
 
     def job() -> Any:
         connections = of_this_process()
@@ -142,8 +136,6 @@ def test_bytes_after_the_last_look_count_although_an_end_names_no_user() -> None
     ((*_, sent, received),) = found["pairs"]
     assert min(sent, received) >= 3_000_000 and found["missing"] == ""
     assert seconds < 0.9, "nothing was left to wait for"
-    for one in connections_of_root:
-        one.close()
 
 
 @pytest.mark.process
@@ -187,7 +179,6 @@ def test_connections_of_another_program_of_the_same_user_do_not_count(alive: boo
     other = subprocess.Popen(
         (sys.executable, "-c", OTHER_PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
-    assert other.stdin is not None and other.stdout is not None
     connections = of_this_process()
     near, far = ends(HOME)
     other.stdin.write(b"connect\n")
@@ -202,8 +193,6 @@ def test_connections_of_another_program_of_the_same_user_do_not_count(alive: boo
     if not alive:
         time.sleep(0.05)  # the kernel reports an end a little after it
         assert 300_000 <= max(moved(connections)[HOME, HOME]) < 400_000
-    near.close()
-    far.close()
 
 
 OTHER_PROGRAM = """
@@ -219,23 +208,18 @@ sys.stdin.read()
 """
 
 
-def test_an_end_of_what_was_never_connected_does_not_count() -> None:
-    connections = of_this_process()
-    data = bytearray(message())
-    data[22:24] = bytes(2)
-    assert connections._relevant(bytes(data)) is None
-    assert moved(connections).get(("10.0.0.1", "10.0.0.2")) is None
-
-
 @pytest.mark.parametrize("limit", ["MOST_PAIRS", "MOST_SENT"])
 def test_pairs_that_are_left_out_are_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    connections = of_this_process()
+    with monkeypatch.context() as late:  # what one look was too late for, the next one counts
+        late.setattr(connection_counters, "READ_SECONDS", -1.0)
+        connections.look()
+        assert not connections.missing and connections.end()["missing"]
     monkeypatch.setattr(connection_counters, limit, 0)
     connections = of_this_process()
     near, far = ends(HOME)
     say(near, far, 50_000)
     assert connections.end()["missing"] == connection_counters.TOO_MANY_PAIRS
-    near.close()
-    far.close()
 
 
 def test_too_many_ends_are_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +235,7 @@ def test_too_many_ends_are_followed_no_longer(monkeypatch: pytest.MonkeyPatch) -
 
     connections = of_this_process()
     connections.close()
-    connections._ends = Endless()  # type: ignore[assignment]
+    connections._ends = Endless()
     assert connections.collect(), "it comes back, and others have their turn"
     monkeypatch.setattr(connection_counters, "MOST_A_SECOND", 0)
     connections._counted[b"lost"] = 0, 0
@@ -275,57 +259,7 @@ def test_where_connections_cannot_be_listed_that_is_said(monkeypatch: pytest.Mon
     )
 
 
-def test_more_ends_at_once_than_there_is_room_for_are_named() -> None:
-    class Full:
-        def recv(self, size: int) -> bytes:
-            connections._ends = ends_of_others
-            raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
-
-    connections = of_this_process()
-    ends_of_others = connections._ends
-    connections._ends = Full()  # type: ignore[assignment]
-    connections.collect()
-    near, far = ends(HOME)
-    say(near, far, 50_000)
-    found = connections.end()
-    assert found["missing"] == os.strerror(errno.ENOBUFS) and found["pairs"], "the rest is counted"
-    near.close()
-    far.close()
-
-
-def test_when_the_time_is_over_the_rest_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only at the end: what one look was too late for, the next one counts."""
-    connections = of_this_process()
-    with monkeypatch.context() as late:
-        late.setattr(connection_counters, "READ_SECONDS", -1.0)
-        connections.look()
-    assert not connections.missing
-    connections.look()
-    monkeypatch.setattr(connection_counters, "READ_SECONDS", -1.0)
-    assert connections.end()["missing"]
-
-
-def test_a_connection_whose_process_ended_before_it_was_looked_into_may_be_ours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    connections = of_this_process()
-    one = _connection(message())
-    assert one is not None
-    one.user = os.geteuid()
-    monkeypatch.setattr(connection_counters, "_living", lambda family, until: [b""] * (family == 2))
-    monkeypatch.setattr(connections, "_relevant", lambda message: one)
-    connections.look()
-    assert one.cookie not in connections._others
-    connections.look()
-    assert one.cookie in connections._others
-    connections.close()
-
-
-# --- messages ---------------------------------------------------------------------------------------------
-
-
 def message(info: bytes = bytes(120) + struct.pack("=QQ", 5, 7), kind: int = 20, family: int = 2) -> bytes:
-    """A message of the kernel about 10.0.0.1:1000 → 10.0.0.2:2000 (struct inet_diag_msg)."""
     addresses = socket.inet_aton("10.0.0.1") + bytes(12) + socket.inet_aton("10.0.0.2") + bytes(12)
     about = struct.pack("=4B", family, 1, 0, 0) + struct.pack("!HH", 1000, 2000) + addresses
     about += struct.pack("=I8sIIIII", 0, b"cookie!!", 0, 0, 0, 42, 99)
@@ -342,17 +276,14 @@ def test_a_message() -> None:
     assert _connection(message(kind=2)) is None
 
 
-@pytest.mark.parametrize("size", [0, 3, 15, 16, 40, 87, 88, 91, 100, 150, 230])
-def test_a_message_that_is_cut(size: int) -> None:
+def test_messages_that_are_cut_or_make_no_sense() -> None:
     data = message()
-    assert list(_messages(data + data[:size]))[:1] == [data]
-    assert _connection(data[:size]) is None
-
-
-def test_lengths_that_make_no_sense_end_the_reading() -> None:
+    for size in (0, 3, 15, 16, 40, 87, 88, 91, 100, 150, 230):
+        assert list(_messages(data + data[:size]))[:1] == [data]
+        assert _connection(data[:size]) is None
     for length in (0, 7, 1 << 31):
         assert list(_messages(struct.pack("=I", length) + bytes(60))) == []
-    broken = bytearray(message())
+    broken = bytearray(data)
     struct.pack_into("=H", broken, 88, 0)  # an attribute of no length
     found = _connection(bytes(broken))
     assert found is None or found.moved == (5, 7)

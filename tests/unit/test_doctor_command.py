@@ -14,7 +14,6 @@ from tests.commands import finished
 
 from ringleader.bench.rank_speed import RankSpeed
 from ringleader.cli.doctor import command
-from ringleader.cli.doctor.command import job_on_hosts
 from ringleader.cli.doctor.judged_hosts import judgement_document, judgement_text
 from ringleader.cli.doctor.stored_facts import facts_text
 from ringleader.cli.options.host_options import HostOptions
@@ -22,20 +21,11 @@ from ringleader.dataclass_json import from_document
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import judge
-from ringleader.errors import LaunchError
 from ringleader.fabric.facts import Clock, HostFacts, MpiFacts, Software
-from ringleader.images.recipe import RECORD
 from ringleader.measurements.point_to_point import Silence, Transfer
-from ringleader.plan.job import Job
 
-OPENMPI = MpiFacts(
-    family="Open MPI",
-    version="5.0.11",
-    mpirun="/env/bin/mpirun",
-    library="/env/lib/libmpi.so.40",
-    embedded=True,
-    built_with={"ucx": True},
-)
+PLACE = {"mpirun": "/env/bin/mpirun", "library": "/env/lib/libmpi.so.40"}
+OPENMPI = MpiFacts(family="Open MPI", version="5.0.11", embedded=True, built_with={"ucx": True}, **PLACE)
 GOLDEN = Path(__file__).parent.parent / "golden" / "doctor"
 SOFTWARE = Software(
     python="3.12.3",
@@ -54,7 +44,6 @@ def facts(name, **changes):
 
 @pytest.fixture
 def stored(tmp_path):
-    """Return a function that writes facts into a file."""
 
     def write(*found):
         path = tmp_path / f"facts-{len(list(tmp_path.iterdir()))}.json"
@@ -85,14 +74,12 @@ def test_two_stored_hosts_are_compared(call, stored):
     kernel = next(check for check in told["checks"] if check["id"] == "hosts.kernel")
     assert "1.2.3-old" in kernel["seen"] and kernel["hosts"] == ["h1", "h2"]
     assert code == (0 if told["ok"] else 3)
-    _, text, _ = call("doctor", "--facts-from", stored(one), "--facts-from", stored(two))
-    assert "Between hosts" in text and "hosts.kernel" in text
-
-
-def test_two_files_of_one_host_are_told_apart(call, stored):
-    path = stored(facts("laptop", hostname="h1"))
-    _, out, _ = call("doctor", "--facts-from", path, "--facts-from", path, "--json")
+    _, out, _ = call("doctor", "--facts-from", stored(one), "--facts-from", stored(one), "--json")
     assert [host["host"] for host in json.loads(out)["hosts"]] == ["h1", "h1 (2)"]
+    two = dataclasses.replace(two, system="\x1b[31mred")
+    _, text, _ = call("doctor", "--facts-from", stored(one), "--facts-from", stored(two))
+    assert "\x1b" not in text and "?[31mred" in text, "names of others do not steer the terminal"
+    assert "Between hosts" in text and "hosts.kernel" in text
 
 
 def test_this_host_as_json_and_as_facts(call, tmp_path):
@@ -109,44 +96,23 @@ def test_this_host_as_json_and_as_facts(call, tmp_path):
     assert code == 0 and found.hostname == told["host"] and found.software.mpis
 
 
-def test_facts_that_were_printed_are_judged_as_this_host(call, tmp_path):
-    _, out, _ = call("doctor", "--facts")
-    path = tmp_path / "facts.json"
-    path.write_text(out)
-    _, text, _ = call("doctor", "--facts-from", str(path), "--verbose")
-    assert "  PASS  python.version" in text
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
+def test_wrong_requests(call):
+    for words, told in (
         (["--image", "--facts-from", "x"], "--image and --facts-from"),
-        (["--image", "--facts"], "--facts with --image"),
-        (["--image", "-H", "h1"], "says what is judged"),
-        (["--facts-from", "x", "--lab"], "says what is judged"),
         (["--force"], "--write-expect"),
-        (["--on", "nowhere"], "'nowhere' is unknown"),
         (["--nodes", "pool=gpu"], "add --on kubernetes"),
         (["--on", "kubernetes", "--active"], "means nothing with --on kubernetes"),
-        (["--on", "kubernetes", "--rdma", "magic"], "no RDMA profile 'magic'"),
-        (["--ssh-port", "5"], "--ssh-port: means nothing where no rank is started"),
         (["--start-timeout", "soon"], "--start-timeout: 'soon' is not a number of seconds"),
         (["--active", "--facts-from", "x"], "nothing is measured"),
-        (["--facts", "--since", "x"], "nothing is judged"),
-        (["--since", ""], "--since: is empty"),
-        (["--active", "--active-port", ""], "--active-port: is empty"),
-        (["--expect", "/nonexistent"], "cannot be read"),
         (["--write-expect", "/nonexistent/x"], "there is no directory"),
         (["--facts-from", "/nonexistent"], "cannot be read"),
         (["-H", "h1:x"], "h1:x"),
-    ],
-)
-def test_wrong_requests(call, words, told):
-    code, out, err = call("doctor", *words)
-    assert (code, out) == (2, "") and told in err
+    ):
+        code, out, err = call("doctor", *words)
+        assert (code, out) == (2, "") and told in err
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "1" * 500, '{"hostname": 3}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"hostname": 3}', "[" * 100_000])
 def test_files_without_facts(call, tmp_path, text):
     path = tmp_path / "facts.json"
     path.write_text(text)
@@ -173,10 +139,6 @@ def test_no_framework_and_no_table_library_is_loaded():
     )
     done = finished([sys.executable, "-c", code], timeout=60, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
-
-
-def test_an_image_is_known_by_its_record():
-    assert str(command.IMAGE_MANIFEST) == RECORD
 
 
 def test_a_profile_of_a_host_and_others_held_against_it(call, stored, tmp_path):
@@ -223,25 +185,6 @@ def test_what_was_measured_is_shown_whatever_its_verdict():
     assert not judged.ok
 
 
-@pytest.mark.parametrize("failure", ["", "h1: gone"])
-def test_what_was_measured_is_shown_though_hosts_cannot_be_read_again(call, monkeypatch, failure):
-    answers = [HostsReading(facts={"h1": facts("laptop")})]
-
-    def reading(options, *, again=None):
-        if again is None:
-            return answers.pop()
-        assert not failure, "no host is asked after a failure"
-        raise LaunchError("no answer", where="h1")
-
-    rank = RankSpeed(rank=0, host="h1", kernel_seconds=1e-3, kernel_runs=9)
-    measured = ActiveResults(hosts=("h1",), ranks=(rank,), failure=failure)
-    monkeypatch.setattr(command, "reading", reading)
-    monkeypatch.setattr(command, "measured_hosts", lambda options, read: measured)
-    code, out, err = call("doctor", "--active", "--verbose")
-    assert code in (0, 3) and not answers
-    assert "active." in out and "no answer" not in err
-
-
 def test_counters_since_facts_that_were_read_before(call, stored):
     def at(seconds, errors, hostname="h1"):
         host = facts("saturated_counters", hostname=hostname, unreadable=())
@@ -264,36 +207,15 @@ def test_counters_since_facts_that_were_read_before(call, stored):
     assert (code, out) == (2, "") and "--since" in err and "cannot be read" in err
 
 
-def test_names_of_other_hosts_do_not_steer_the_terminal(call, stored):
-    _, out, _ = call("doctor", "--facts-from", stored(facts("laptop", hostname="h1", system="\x1b[31mred")))
-    assert "\x1b" not in out and "?[31mred" in out
-
-
-@pytest.mark.parametrize(
-    ("words", "environ", "on"),
-    [
+def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named():
+    for words, environ, on in (
         ({}, {}, "ssh"),
-        ({"facts": True}, {}, "ssh"),
         ({"facts": True}, {"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}, None),
         ({"image": True}, {}, None),
-        ({"facts_from": ("a.json",)}, {}, None),
-        ({"hosts": HostOptions(no_allocation=True)}, {}, None),
         ({"hosts": HostOptions(on="local")}, {}, "local"),
         ({"hosts": HostOptions(hosts=("n7",))}, {}, None),
         ({}, {"SLURM_JOB_NODELIST": ""}, None),
-    ],
-)
-def test_in_an_allocation_its_nodes_are_checked_unless_others_are_named(words, environ, on):
-    variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
-    found = command.in_allocation(command.DoctorOptions(**words), variables)
-    assert found.hosts.on == on
-
-
-def test_a_job_on_hosts_needs_no_directory_of_the_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    assert job_on_hosts(Job(), HostOptions(hosts=("h1,h2",)), environ={}).workdir == "/"
+    ):
+        variables = {"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"} | environ
+        found = command.in_allocation(command.DoctorOptions(**words), variables)
+        assert found.hosts.on == on

@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 from tests.job_outcomes import outcome_of
+from tests.unit.fabric import machines
 
 from ringleader.dataclass_json import document
 from ringleader.doctor.facts_job import one_rank_each, read_hosts
 from ringleader.doctor.facts_program import ROUNDS, compared_clocks
 from ringleader.errors import Fault, LaunchError, ProbeError, StoppedError
-from ringleader.fabric.facts import Clock, HostFacts, Process, Software
+from ringleader.fabric.facts import Clock
 from ringleader.launch.rank_answer import parts_of
 from ringleader.plan.job import Host, Job
 
@@ -19,9 +20,7 @@ SILENT = Fault(where="host h2", what="nothing listens on it", hint="start sshd t
 
 
 def facts(hostname):
-    process = Process(uid=0, capabilities=0, bounding_capabilities=0, limits={})
-    software = Software(python="3.12", executable="/python", ringleader="1")
-    return HostFacts(hostname=hostname, clock=Clock(read_at=1.0), process=process, software=software)
+    return machines.host(hostname=hostname, clock=Clock(read_at=1.0))
 
 
 class Launcher:
@@ -58,21 +57,10 @@ def test_one_rank_on_each_host_whatever_its_slots():
     job = one_rank_each(dataclasses.replace(JOB, python="/opt/python"), seconds=20.0)
     assert [(host.name, host.slots) for host in job.hosts] == [("h1", 1), ("h2", 1), ("h3", 1)]
     assert job.command == ("/opt/python", "-P", "-m", "ringleader.doctor.facts_program", "5")
-    assert (job.timeout, job.start_timeout, job.np) == (20.0, 20.0, None)
-
-
-def test_facts_are_read_as_long_as_the_start_may_take():
+    assert (job.timeout, job.start_timeout, job.np) == (20.0, 20.0, None) and not job.transport_settings
     slow = dataclasses.replace(JOB, start_timeout=600.0)
     for job, seconds, words in ((JOB, 300, "5"), (slow, 300, "50"), (slow, 20, "20")):
         assert one_rank_each(job, seconds=seconds).command[-1] == words
-    assert not one_rank_each(JOB, seconds=300).transport_settings
-
-
-def test_facts_come_with_the_offsets_of_clocks():
-    found = read(Launcher())
-    assert [*found.facts] == ["h1", "h2", "h3"] and found.faults == ()
-    assert [one.clock.offset for one in found.facts.values()] == [0.0, 0.5, 1.0]
-    assert found.facts["h3"].clock.offset_uncertainty == 0.001
 
 
 def test_hosts_that_cannot_be_reached_are_named_and_the_others_read():
@@ -80,6 +68,9 @@ def test_hosts_that_cannot_be_reached_are_named_and_the_others_read():
     found = read(launcher)
     assert [*found.facts] == ["h1", "h3"] and found.faults == (SILENT,)
     assert len(launcher.jobs) == 2
+    found = read(Launcher())
+    assert [one.clock.offset for one in found.facts.values()] == [0.0, 0.5, 1.0] and found.faults == ()
+    assert found.facts["h3"].clock.offset_uncertainty == 0.001
 
 
 def test_no_host_at_all_or_a_fault_of_this_machine_is_an_error():
@@ -104,12 +95,9 @@ def test_a_rank_that_tells_nothing_is_a_fault_with_its_last_words():
     assert [*found.facts] == ["h3"]
     first, second = found.faults
     assert first.where == "host h1" and first.what == "rank 0 failed; its last words: boom"
-    assert second.where == "host h2" and "stopped before it reported its facts: rank 0 failed" in second.what
-
-
-def test_ranks_that_fail_after_their_facts_are_told():
     (fault,) = read(Launcher(exit_code=1, reason="rank 0 on h1 ended with exit code 1")).faults
     assert fault.where == "the ranks" and fault.what.startswith("rank 0 on h1 ended") and "boom" in fault.what
+    assert second.where == "host h2" and "stopped before it reported its facts: rank 0 failed" in second.what
 
 
 def test_a_signal_ends_it():

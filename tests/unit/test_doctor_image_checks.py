@@ -7,7 +7,6 @@ import pytest
 
 from ringleader.doctor.image_checks import document_of, judge, same_version
 from ringleader.doctor.image_facts import Account, Facts, Key, Launcher, Library, Module, TwoRankTest
-from ringleader.fabric.check_result import Verdict
 
 OPENMPI = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
 RANKS = {"size": 2, "through": "mpi4py", "memlock": -1, "libraries": []}
@@ -48,11 +47,7 @@ GOOD = Facts(
     account=Account(uid=1000, name="trainer", home="/home/trainer"),
     apt_hosts=("deb.debian.org",),
     two_ranks=TwoRankTest(
-        sshd="/usr/sbin/sshd",
-        version="OpenSSH_9.2p1",
-        config="/etc/ssh/sshd_config",
-        over="ssh",
-        ranks=RANKS,
+        sshd="/usr/sbin/sshd", version="OpenSSH_9.2p1", config="/etc/ssh/sshd_config", over="ssh", ranks=RANKS
     ),
 )
 
@@ -97,24 +92,22 @@ def test_a_good_image() -> None:
         **dict.fromkeys(("libibverbs", "providers", "libraries", "user", "home", "memlock"), "PASS"),
         **dict.fromkeys(("keys", "pip", "apt", "sshd", "login", "ranks"), "PASS"),
     }
+    (one, *_) = judge(GOOD)
+    told = {"id": one.id, "level": one.verdict.upper(), "what": one.seen, "do": one.remedy}
+    assert json.loads(json.dumps(document_of(one))) == told
+    old = with_blocks(GOOD, sshd={"keys": "in-image"})
+    old = replace(old, manifest={**old.manifest, "historical": True}, keys=(Key(path="/k", mounted=False),))
+    assert levels(old)["keys"] == "WARN", "said, and no fault"
+    same = [("2.8.0", "2.8.0+cu128"), ("2.8", "2.8.0"), ("2.8.0", "2.8"), ("1.6.0", "1.6.0.post0")]
+    assert all(same_version(*pair) for pair in same)
+    assert not same_version("2.8.0", "2.8.1") and not same_version("2.8", "2.80.0")
     assert list(levels(GOOD)) == [one.id for one in judge(GOOD)], "an id stands for one check"
-
-
-def test_findings_are_plain_values() -> None:
-    for one in judge(GOOD):
-        assert json.loads(json.dumps(document_of(one))) == {
-            "id": one.id,
-            "level": one.verdict.upper(),
-            "what": one.seen,
-            "do": one.remedy,
-        }
 
 
 @pytest.mark.parametrize(
     ("facts", "id", "level", "words"),
     [
         (replace(GOOD, manifest=None, manifest_error="broken"), "image", "FAIL", "broken"),
-        (replace(GOOD, manifest=None), "image", "SKIP", "says nothing"),
         (with_module(GOOD, Module(name="torch")), "torch", "FAIL", "claims it, and it is not installed"),
         (with_module(GOOD, Module(name="torch", installed="2.8.0", error="OSError: libx.so: no file")),
          "torch", "FAIL", "libx.so"),
@@ -122,26 +115,15 @@ def test_findings_are_plain_values() -> None:
          "torch", "SKIP", "driver"),
         (with_blocks(GOOD, torch={"version": "2.9.1"}), "torch", "FAIL", "the image claims 2.9.1"),
         (with_module(GOOD, CUDA), "torch", "PASS", "CUDA 12.8, cuDNN 9.10.2, NCCL 2.27.3, 0 GPUs here"),
-        (with_module(GOOD, CUDA), "driver", "SKIP", "no GPU driver"),
         (with_module(GOOD, CUDA), "nccl", "PASS", "torch loads 2.27.3"),
         (replace(with_module(GOOD, CUDA), system_nccl=("/usr/lib/libnccl.so.2.21.5",)), "nccl", "WARN",
          "a second one lies beside it: /usr/lib/libnccl.so.2.21.5"),
-        (with_blocks(GOOD, nccl={"version": ""}), "nccl", "FAIL", "claims it"),
         (replace(GOOD, mpi=Launcher(error="no MPI is installed")), "mpi", "FAIL", "no MPI is installed"),
         (replace(GOOD, mpi=Launcher(error="no MPI is installed")), "ranks", "SKIP", "no MPI"),
         (with_blocks(GOOD, mpi={"kind": "mpich"}), "mpi", "FAIL", "claims mpich"),
-        (with_blocks(GOOD, mpi={"kind": "openmpi", "version": "5.0.8"}), "mpi", "FAIL", "claims 5.0.8"),
-        (with_blocks(GOOD, mpi={"kind": "openmpi", "version": "4.1.4-3+b1"}), "mpi", "PASS", "4.1.4"),
-        (with_module(GOOD, Module(name="mpi4py")), "mpi4py", "FAIL", "not installed"),
         (replace(GOOD, mpi=replace(GOOD.mpi, library="/opt/openmpi/lib/libmpi.so.40")), "mpi4py", "WARN",
          "mpirun belongs to /opt/openmpi/lib/libmpi.so.40"),
-        (replace(GOOD, mpi=replace(GOOD.mpi, library="/lib/x86_64-linux-gnu/openmpi/lib/libmpi.so.40.30")),
-         "mpi4py", "PASS", ""),
         (replace(GOOD, providers=()), "providers", "FAIL", "no provider"),
-        (replace(without(GOOD, "rdma"), providers=()), "providers", "WARN", "no provider"),
-        (with_blocks(GOOD, libfabric={"version": ""}), "libfabric", "FAIL", "claims it"),
-        (with_blocks(GOOD, ucx={"version": "1.17.0"}), "ucx", "FAIL", "claims 1.17.0"),
-        (with_blocks(GOOD, ucx={"version": "1.13.1"}), "ucx", "PASS", "1.13.1"),
         (replace(GOOD, missing={"/opt/venv/torch/lib/a.so": ("libz.so.9",)}), "libraries", "FAIL",
          "libz.so.9"),
         (replace(GOOD, missing={"/opt/venv/torch/lib/a.so": ("libcuda.so.1",)}), "libraries", "PASS",
@@ -149,44 +131,30 @@ def test_findings_are_plain_values() -> None:
         (replace(GOOD, missing={"/v/nvidia/cufile/lib/b.so": ("libmlx5.so.1",)}), "libraries", "WARN",
          "libmlx5.so.1"),
         (replace(GOOD, ldd_error="there is no ldd here"), "libraries", "SKIP", "no ldd"),
-        (replace(GOOD, account=Account(uid=7, name="", home="")), "user", "WARN", "no account"),
-        (replace(GOOD, account=Account(uid=0, name="root", home="/root")), "user", "WARN", "root"),
         (replace(with_blocks(GOOD, account={"name": "root"}),
          account=Account(uid=0, name="root", home="/root")), "user", "PASS", "as the recipe wants"),
         (replace(GOOD, account=replace(GOOD.account, home_error="Read-only file system")), "home", "WARN",
          "Read-only"),
         (replace(GOOD, account=replace(GOOD.account, memlock_soft=65536)), "memlock", "WARN", "memory|MiB"),
-        (replace(without(GOOD, "rdma"), account=replace(GOOD.account, memlock_soft=65536)), "memlock",
-         "PASS", ""),
         (replace(GOOD, two_ranks=replace(GOOD.two_ranks, ranks={**RANKS, "memlock": 65536})), "memlock",
          "WARN", "in a rank over ssh"),
         (replace(GOOD, keys=(Key(path="/k", mounted=False),)), "keys", "FAIL", "/k"),
-        (replace(GOOD, keys=(Key(path="/k", mounted=True),)), "keys", "PASS", "mounted"),
         (replace(GOOD, manifest=None, keys=(Key(path="/k", mounted=False),)), "keys", "WARN", "/k"),
         (replace(with_blocks(GOOD, sshd={"keys": "in-image"}), keys=(Key(path="/k", mounted=False),)),
          "keys", "FAIL", "/k"),
         (replace(GOOD, pip_sources=("/etc/pip.conf: index-url = http://m/",)), "pip", "FAIL", "http://m/"),
-        (replace(GOOD, pip_sources=("PIP_INDEX_URL=https://pypi.org/simple",)), "pip", "PASS", "usual"),
         (replace(GOOD, manifest=None, pip_sources=("/etc/pip.conf: index-url = http://m/",)), "pip", "SKIP",
          "http://m/"),
         (replace(GOOD, manifest={**GOOD.manifest, "mirrors_kept": True},
          pip_sources=("/etc/pip.conf: index-url = http://m/",), apt_hosts=("m",)), "pip", "PASS",
          "as the recipe wants"),
         (replace(GOOD, apt_hosts=("mirror.example.org",)), "apt", "WARN", "mirror.example.org"),
-        (replace(GOOD, apt_hosts=("notdebian.org",)), "apt", "WARN", "notdebian.org"),
-        (replace(GOOD, apt_hosts=()), "apt", "SKIP", ""),
-        (replace(GOOD, two_ranks=replace(GOOD.two_ranks, training={"jax": "", "keras": "died"})),
-         "training jax", "PASS", "equal weights"),
         (replace(GOOD, two_ranks=replace(GOOD.two_ranks, training={"jax": "", "keras": "died"})),
          "training keras", "FAIL", "died|training_step keras"),
         (replace(GOOD, two_ranks=TwoRankTest(over="local", ranks=RANKS)), "sshd", "FAIL", "not installed"),
-        (replace(without(GOOD, "sshd"), two_ranks=TwoRankTest(over="local", ranks=RANKS)), "sshd", "SKIP",
-         "not installed"),
         (replace(GOOD,
          two_ranks=replace(GOOD.two_ranks, start_error="Missing privilege separation directory")), "sshd",
          "FAIL", "does not start with /etc/ssh/sshd_config"),
-        (replace(without(GOOD, "sshd"), two_ranks=replace(GOOD.two_ranks, start_error="x")), "sshd", "WARN",
-         "does not start"),
         (replace(GOOD, two_ranks=replace(GOOD.two_ranks, login_error="account is locked")), "login", "FAIL",
          "locked"),
         (replace(GOOD, account=Account(uid=0, name="root", home="/root"),
@@ -194,8 +162,6 @@ def test_findings_are_plain_values() -> None:
          "only trainer is"),
         (replace(GOOD, two_ranks=replace(GOOD.two_ranks, ranks={}, ranks_error="it ended with 3")), "ranks",
          "FAIL", "it ended with 3"),
-        (replace(GOOD, two_ranks=replace(GOOD.two_ranks, ranks={**RANKS, "size": 1})), "ranks", "FAIL",
-         "1 ranks"),
         (replace(GOOD, two_ranks=replace(GOOD.two_ranks, over="local")), "ranks", "PASS",
          "locally, without sshd"),
     ],
@@ -206,12 +172,6 @@ def test_cases(facts: Facts, id: str, level: str, words: str) -> None:
     assert any(word in found.seen for word in words.split("|")), found
 
 
-def test_a_key_in_a_historical_image_is_said_and_no_fault() -> None:
-    old = with_blocks(GOOD, sshd={"keys": "in-image"})
-    old = replace(old, manifest={**old.manifest, "historical": True}, keys=(Key(path="/k", mounted=False),))
-    assert finding(old, "keys").verdict is Verdict.WARN
-
-
 def test_hints_name_what_helps() -> None:
     locked = replace(GOOD, two_ranks=replace(GOOD.two_ranks, login_error="because account is locked"))
     assert "usermod -p '*'" in finding(locked, "login").remedy
@@ -219,18 +179,3 @@ def test_hints_name_what_helps() -> None:
     assert "/run/sshd" in finding(nobody, "sshd").remedy
     unknown = replace(GOOD, two_ranks=replace(GOOD.two_ranks, start_error="No user exists for uid 7"))
     assert "/etc/passwd" in finding(unknown, "sshd").remedy
-
-
-@pytest.mark.parametrize(
-    ("wanted", "installed", "same"),
-    [
-        ("2.8.0", "2.8.0+cu128", True),
-        ("2.8", "2.8.0", True),
-        ("2.8.0", "2.8", True),
-        ("2.8.0", "2.8.1", False),
-        ("2.8", "2.80.0", False),
-        ("1.6.0", "1.6.0.post0", True),
-    ],
-)
-def test_same_version(wanted: str, installed: str, same: bool) -> None:
-    assert same_version(wanted, installed) is same

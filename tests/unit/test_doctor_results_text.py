@@ -1,8 +1,6 @@
 """What people and programs read of results, of one host and of several."""
 
-import dataclasses
-
-from ringleader.cli.doctor.judged_hosts import documents_of, results_text, trees_of
+from ringleader.cli.doctor.judged_hosts import results_text
 from ringleader.doctor.judgement import merged
 from ringleader.fabric.check_result import CheckResult, Verdict, listed
 
@@ -44,32 +42,6 @@ def test_the_worst_comes_first_and_what_passed_is_one_line():
     )
 
 
-def test_what_follows_from_a_failure_is_beneath_it():
-    cause = "port.state mlx5_1 port 1"
-    results = (
-        result("port.rate", "fail", "2 of 3", expected="3", remedy="not shown", cause=cause),
-        result("port.state", "warn", "DOWN", subject="mlx5_1 port 1", remedy="look at the cable"),
-        result("memlock", "warn", "8 MiB"),
-    )
-    assert results_text(results, groups=GROUPS, hosts=["h1"]) == (
-        "Ports\n"
-        "  WARN  port.state  mlx5_1 port 1: DOWN\n"
-        "        ↳ FAIL  port.rate  2 of 3 (expected: 3)\n"
-        "        → look at the cable\n"
-        "\n"
-        "Limits\n"
-        "  WARN  memlock  8 MiB\n"
-        "\n"
-        "1 failed, 1 warning, 1 consequence, 0 passed, 2 not applicable (--verbose shows all)\n"
-    )
-    assert documents_of(results, GROUPS)[0]["cause"] == cause
-    other = dataclasses.replace(results[1], hosts=("h2",), seen="ARMED")
-    hosts = [dataclasses.replace(one, hosts=("h1",)) for one in results]
-    assert [[one.seen for one in tree] for tree in trees_of([other, *hosts])] == [
-        ["ARMED"], ["DOWN", "2 of 3"], ["8 MiB"],
-    ]  # fmt: skip
-
-
 def test_verbose_shows_every_result():
     text = results_text(ONE_HOST, groups=GROUPS, hosts=["h1"], verbose=True)
     assert "  PASS  shm      24 GiB\n" in text
@@ -102,17 +74,3 @@ def test_all_hosts_or_some_are_named():
     assert "port.rate  0 of 400 on h1, and similar on 5 more [all 6 hosts]" in text
     assert len([one for one in found if one.id == "shm"]) == 1
     assert listed(["h1", "h2"]) == "h1, h2"
-
-
-def test_as_json():
-    rows = documents_of(merged({"h1": ONE_HOST[:1], "h2": ONE_HOST[1:2]}), GROUPS)
-    assert rows[0] == {
-        "id": "memlock",
-        "verdict": "warn",
-        "group": "Limits",
-        "subject": "",
-        "seen": "8 MiB may be locked",
-        "expected": "unlimited",
-        "remedy": "ulimit -l unlimited",
-        "hosts": ["h1"],
-    }

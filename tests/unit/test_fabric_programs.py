@@ -1,19 +1,14 @@
 """perftest and ucx_perftest, played by scripts: argv, the wait for the port, results, ways to fail."""
 
-import contextlib
 import os
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.interpreter import write_program
 
-from ringleader.bench import pair_program
-from ringleader.bench.fabric_programs import LISTEN_SECONDS, HostPrograms, StartedServer, run_to_end, serve
+from ringleader.bench.fabric_programs import HostPrograms, run_to_end, serve
 from ringleader.bench.pair_plan import PairPlan, ProgramRun
 from ringleader.bench.program_commands import command
 
@@ -37,7 +32,6 @@ else:
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A program called ib_write_bw; returns the file whose words make it fail."""
     mode = tmp_path / "mode"
     mode.write_text("")
     script = tmp_path / "ib_write_bw"
@@ -72,16 +66,10 @@ def test_a_client_measures_with_a_server_that_listens_or_there_is_a_reason(
     program, mode, deadline, printed, error
 ):
     program.write_text(mode)
+    argv = ("ringleader_no_such_program",)
+    assert "cannot be started" in run_to_end(argv, environ=dict(os.environ), deadline=1.0)[1]
     found, why = both(deadline)
     assert printed in found and error in why and bool(error) == bool(why)
-
-
-@pytest.mark.process
-def test_a_program_that_is_not_there_is_an_error():
-    argv = ("ringleader_no_such_program",)
-    with serve(lambda port: argv, environ=dict(os.environ)) as server:
-        assert server.port == 0 and "cannot be started" in server.error
-    assert "cannot be started" in run_to_end(argv, environ=dict(os.environ), deadline=1.0)[1]
 
 
 def rdma_host(root: Path, *names: str, state="4: ACTIVE", link_layer="Ethernet"):
@@ -168,39 +156,3 @@ def test_messages_lie_in_the_memory_of_the_gpu_next_to_the_port(tmp_path: Path, 
     assert "CUDA_VISIBLE_DEVICES" not in here.environ(RUN)
     client = command("ib_write_bw", RUN, 9, here.port(RUN), "h2", here.gpu(RUN))
     assert client[-2:] == ("--use_cuda=0", "h2")
-
-
-def test_a_pair_keeps_ucx_perftest_to_the_rdma_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("UCX_NET_DEVICES", raising=False)
-    environs: list[dict[str, str]] = []
-    waited: list[float] = []
-
-    @contextlib.contextmanager
-    def served(argv_at: Any, *, environ: dict[str, str], seconds: float) -> Iterator[StartedServer]:
-        environs.append(environ)
-        waited.append(seconds)
-        yield StartedServer(port=5)
-
-    def ran(argv: Any, *, environ: dict[str, str], deadline: float) -> tuple[str, str]:
-        environs.append(environ)
-        return "printed", ""
-
-    def peer(world: Any, partner: int, turn: int, deadline: float) -> Any:
-        return SimpleNamespace(exchange=lambda *words, **named: 5, deadline=deadline, partner=partner)
-
-    monkeypatch.setattr(pair_program, "serve", served)
-    monkeypatch.setattr(pair_program, "run_to_end", ran)
-    monkeypatch.setattr(pair_program, "send", lambda name, value: None)
-    monkeypatch.setattr(pair_program, "Peer", peer)
-    rdma_host(tmp_path, "rxe0")
-    run = ProgramRun(test="tag_lat", sizes=(8,))
-    addresses = (("0", "10.0.0.1"), ("1", "10.0.0.2"))
-    plan = plan_of(run, addresses=addresses, run_seconds=60.0, patience=5.0)
-    for rank in (0, 1):
-        here = HostPrograms(plan, tmp_path)
-        programs = pair_program.Programs(plan, SimpleNamespace(rank=rank), here)
-        programs.measure((0, 1), 1 - rank, 0, time.monotonic() + 60)
-    assert [one["UCX_NET_DEVICES"] for one in environs] == ["rxe0:1", "rxe0:1"]
-    assert waited == [5 * LISTEN_SECONDS]

@@ -1,6 +1,5 @@
 """How `make gpu` judges its parts, and what is stored and printed of them. No process starts here."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +15,6 @@ from ringleader.cli.main import ringleader
 from ringleader.dataclass_json import document
 from ringleader.fabric.facts import HostFacts, NvidiaDriver
 from ringleader.gpu_record import lines as gpu_record_lines
-from ringleader.gpu_record import lines_of
 
 ROOT = Path(__file__).parents[2]
 MODULES = ("gpu", "gpu_record", "gpu_others", "gpu_process")
@@ -29,7 +27,7 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     path = list(sys.path)
     for place in ("benchmarks", "scripts"):
         monkeypatch.syspath_prepend(str(ROOT / place))
-    import gpu  # type: ignore[import-not-found]
+    import gpu
 
     yield gpu
     sys.path[:] = path
@@ -42,7 +40,6 @@ def rank(number: int, result: str = "passed", **more: Any) -> dict[str, Any]:
     return {"result": result, "rank": number, **usual, **more}
 
 
-HANG = "said\nTimeout (0:00:39)!\nThread 0x7f (most recent call first):\n  File x, line 3 in wait"
 KILLED = "killed at its deadline: "
 DEAD = rank(1, "ended on purpose")
 
@@ -51,107 +48,30 @@ DEAD = rank(1, "ended on purpose")
     ("name", "code", "ranks", "output", "log", "result", "note"),
     [
         ("nccl-2", 0, [rank(0, note="fine"), rank(1)], "", LOG, "passed", "fine"),
-        ("nccl-2", 0, [rank(0), rank(1)], "", "", "failed", "right, but NCCL logged no communicator"),
         (
             *("nccl-2", 0, [rank(0), rank(1)]),
             "ringleader: tensors on GPUs travel through host memory, which is slower than NCCL: one GPU.",
             *(LOG, "failed", "right, but through host memory: one GPU."),
         ),
-        (
-            *("nccl-2", 1, [rank(0, "unfinished", stage="x"), rank(1, "failed", stage="y", note="E: no")]),
-            *("", "NCCL WARN Duplicate GPU detected", "failed"),
-            "rank 1 at “y”: E: no (NCCL: Duplicate GPU detected)",
-        ),
         ("raw", None, [rank(0, "unfinished", stage="s")], "", LOG, "failed", f"{KILLED}rank 0 at “s”"),
-        ("raw", 1, [rank(0, "unfinished", stage="s")], HANG, LOG, "failed", f"{KILLED}rank 0 at “s”"),
-        ("raw", None, [rank(0), rank(1)], "", "", "failed", f"{KILLED}all was well, but it did not end"),
         ("raw", 3, [], "a\nringleader: no", "", "failed", "exit code 3, no rank began: ringleader: no"),
-        ("raw", 0, [rank(0)], "", "", "failed", "exit code 0, 1 of 2 ranks ended well: it printed nothing"),
-        ("jax", 0, [rank(0, "not run", note="no GPU")] * 2, "", "", "not run", "no GPU"),
         ("elastic", 0, [rank(0), DEAD, rank(1)], "", LOG + "\n" + LOG, "passed", ""),
         (
             *("elastic", 0, [rank(0), DEAD, rank(1)], "", LOG, "failed"),
             "right, but NCCL made 2 communicators: none after the rank was replaced",
         ),
-        ("first", 0, [rank(0)], "", "", "passed", ""),
     ],
 )  # fmt: skip
-def test_how_a_part_is_judged(
-    gpu: Any, name: str, code: int | None, ranks: list[Any], output: str, log: str, result: str, note: str
-) -> None:
+def test_how_a_part_is_judged(gpu, name, code, ranks, output, log, result, note):
     part = next(one for one in gpu.PARTS if one.name == name)
     ended = gpu.Ended(code=code, results=tuple(ranks), output=output, nccl=log)
     outcome = gpu.judged(part, ended, rehearsal=False)
     assert (outcome.result, outcome.note) == (result, note)
 
 
-def test_stacks_of_what_stood_still_are_stored(gpu: Any) -> None:
-    ended = gpu.Ended(code=1, results=(rank(0, "unfinished"),), output=HANG + "\nand more")
-    assert gpu.judged(gpu.PARTS[0], ended, rehearsal=False).trace[0] == "Timeout (0:00:39)!"
-
-
-def test_nccl_is_used_by_later_parts_where_raw_connected_and_did_not_hang(gpu: Any) -> None:
-    connected, nothing = {"nccl": {"communicators": 2}}, {"nccl": {"communicators": 0}}
-
-    def works(details: dict[str, Any], *, still: bool = False, result: str = "failed") -> bool:
-        outcome = gpu.Outcome(result=result, note="", details={**details, "stood still": still})
-        return bool(gpu.nccl_works(outcome))
-
-    assert works(connected) and works(nothing, result="passed")
-    assert not works(nothing) and not works(connected, still=True)
-
-
-def test_results_are_merged_and_a_rehearsal_is_none(gpu: Any, tmp_path: Path) -> None:
-    path = tmp_path / "gpu-x.json"
-    path.write_text(json.dumps({"kind": "rehearsal", "parts": {"first": {"result": "passed"}}}))
-    context = {"gpu": "X", "ringleader": "1", "torch": "2.11", "nccl": "2.28"}
-    results = gpu.Results(path, "gpu", context)
-    assert results.result_of("first") == ""
-    first, second = gpu.PARTS[:2]
-    results.add(first, gpu.Outcome(result="passed", note=""))
-    again = gpu.Results(path, "gpu", context)
-    again.add(second, gpu.Outcome(result="failed", note="x"))
-    again.add(first, gpu.Outcome(result="not run", note="no time"))
-    stored = json.loads(path.read_text())["parts"]
-    assert {name: one["result"] for name, one in stored.items()} == {"first": "passed", "contract": "failed"}
-    assert (stored["first"]["torch"], stored["first"]["nccl"]) == ("2.11", "2.28")
-
-
-def test_a_part_without_time_does_not_start(
-    gpu: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    results = gpu.Results(tmp_path / "x.json", "gpu", {"ringleader": "1"})
-    outcomes = gpu.run_all(gpu.PARTS[:1], results, device="cuda", end=0.0)
-    assert outcomes["first"].result == "not run" and "--only" in capsys.readouterr().out
-
-
-def test_without_nccl_between_ranks_operations_go_through_the_host(gpu: Any) -> None:
-    part = next(one for one in gpu.PARTS if one.name == "sets")
-    made = {nccl: gpu.environment(part, Path("/p"), 40.0, device="cuda", nccl=nccl) for nccl in (True, False)}
-    assert "RINGLEADER_TRANSPORT" not in made[True] and made[False]["RINGLEADER_TRANSPORT"] == "mpi"
-    words = gpu.command_of(part, 40.0, made[True])
-    assert words[3:6] == ["run", "-n", "4"] and "--share-gpus" in words and words[-1] == "sets"
-    # Each variable goes to the ranks, by name: the values are in the launcher's environment.
-    assert {words[at + 1] for at, word in enumerate(words) if word == "-x"} == set(made[True])
-
-
-@pytest.mark.parametrize(
-    ("words", "fault"),
-    [
-        (["--only", "first,none"], "no part is called 'none'"),
-        (["--deadline", "0"], "--deadline 0: must be above 0"),
-        (["--device", "cpu", "--output", str(ROOT / "benchmarks/results")], "a rehearsal is not stored"),
-    ],
-)  # fmt: skip
-def test_wrong_words(gpu: Any, capsys: pytest.CaptureFixture[str], words: list[str], fault: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        gpu.parsed(words)
-    assert ended.value.code == 2 and fault in capsys.readouterr().err
-
-
 def test_every_part_has_a_function(gpu: Any) -> None:
     """Without importing PyTorch: each is defined in the module that the table names."""
-    from gpu_process import PARTS  # type: ignore[import-not-found]
+    from gpu_process import PARTS
 
     functions = {part.function or part.name for part in gpu.PARTS}
     assert functions == set(PARTS)
@@ -160,50 +80,12 @@ def test_every_part_has_a_function(gpu: Any) -> None:
     assert sum(part.seconds for part in gpu.PARTS) < 1000
 
 
-# --- the record -------------------------------------------------------------------------------------------
-
-
-def test_the_package_and_the_page_say_what_the_results_say(
-    gpu: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import gpu_record  # type: ignore[import-not-found]
+def test_the_package_and_the_page_say_what_the_results_say(gpu, capsys):
+    import gpu_record
 
     for path, text in gpu_record.wanted().items():
         assert path.read_text() == text, "renew it: python scripts/gpu_record.py"
 
-
-def test_a_result_becomes_a_line_of_each(gpu: Any, tmp_path: Path) -> None:
-    import gpu_record
-
-    ran = {"result": "failed", "date": "2027-01-02", "torch": "2.11", "nccl": "2.28.9", "note": "a | b"}
-    value = {
-        "kind": "gpu",
-        "context": {"gpu": "H"},
-        "parts": {"first": ran, "raw": {**ran, "result": "not run"}},
-    }
-    (tmp_path / "gpu-h.json").write_text(json.dumps(value))
-    parts = gpu_record.record(gpu_record.stored(tmp_path))
-    assert json.loads(gpu_record.record_text(parts)) == parts
-    table = gpu_record.table(parts, {("first", "H"): "a | b"})
-    assert (
-        "1 of 16 parts" in table and "failed (H, PyTorch 2.11, NCCL 2.28.9, 2027-01-02): a \\| b |" in table
-    )
-    assert table.count("never run") == len(parts) - 1
-    first, second, third = lines_of(parts)
-    assert first.startswith("On a GPU, 1 of 16 parts")
-    assert second == "  failed on H with PyTorch 2.11, 2027-01-02: first"
-    assert third.startswith("  never run: contract, raw, ") and "first" not in third
-
-
-def test_a_rehearsal_among_the_results_is_refused(gpu: Any, tmp_path: Path) -> None:
-    import gpu_record
-
-    (tmp_path / "gpu-cpu.json").write_text(json.dumps({"kind": "rehearsal", "parts": {}}))
-    with pytest.raises(ValueError, match=r"gpu-cpu\.json is not the result of a GPU"):
-        gpu_record.stored(tmp_path)
-
-
-# --- doctor against nvidia-smi ----------------------------------------------------------------------------
 
 LINES = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
 ROW = "0, GPU-0, 00000000:13:00.0, NVIDIA H100 80GB HBM3, 81559, 580.65.06, Enabled, 0, Default\n"
@@ -215,37 +97,22 @@ TOPOLOGY = (
 
 def one_gpu() -> HostFacts:
     facts = gpu_machine(gpus=1, nics=1)
-    card = replace(
-        facts.gpus[0],
-        uuid="GPU-0",
-        name="NVIDIA H100 80GB HBM3",
-        memory=81559 << 20,
-        persistence=True,
-        uncorrected_errors=0,
-        nvlinks=2,
-        nvlinks_active=1,
-    )
+    fields = {"uuid": "GPU-0", "name": "NVIDIA H100 80GB HBM3", "memory": 81559 << 20, "persistence": True}
+    card = replace(facts.gpus[0], uncorrected_errors=0, nvlinks=2, nvlinks_active=1, **fields)
     return replace(facts, gpus=(card,), nvidia=NvidiaDriver(version="580.65.06", nvml="loaded"))
 
 
 def differences(gpu: Any, facts: HostFacts, **printed: str) -> list[str]:
-    from gpu_others import differences_from_nvidia_smi  # type: ignore[import-not-found]
+    from gpu_others import differences_from_nvidia_smi
 
     address = facts.gpus[0].pci_address.upper()
     usual = {"gpus": ROW.replace("0000:13:00.0", address), "nvlink": LINES, "topology": TOPOLOGY}
     return differences_from_nvidia_smi(document(facts), usual | printed)
 
 
-def test_doctor_agrees_with_nvidia_smi(gpu: Any) -> None:
-    assert differences(gpu, one_gpu()) == []
-    unknown = ROW.replace("0000:13:00.0", one_gpu().gpus[0].pci_address).replace(
-        ", 0, Default", ", [N/A], Default"
-    )
-    assert differences(gpu, one_gpu(), gpus=unknown, nvlink="", topology="") == []
-
-
 def test_doctor_differs_from_nvidia_smi(gpu: Any) -> None:
     facts = one_gpu()
+    assert differences(gpu, facts) == []
     wrong = replace(facts.gpus[0], memory=1 << 30, persistence=None, nvlinks_active=2)
     assert differences(gpu, replace(facts, gpus=(wrong,)), topology=TOPOLOGY.replace("PIX", "SYS")) == [
         "memory.total: 1024 here, 81559 there",
@@ -259,21 +126,11 @@ def test_doctor_differs_from_nvidia_smi(gpu: Any) -> None:
     assert differences(gpu, facts, gpus="") == ["nvidia-smi names no GPU, doctor 1"]
 
 
-# --- ringleader --version ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("words", [["--version", "--verbose"], ["--verbose", "--version"]])
 def test_the_version_with_what_has_run_on_a_gpu(words: list[str]) -> None:
     done = CliRunner().invoke(ringleader, words)
     version, *rest = done.output.splitlines()
     assert done.exit_code == 0 and version == f"ringleader, version {__version__}"
     assert rest == gpu_record_lines()
-
-
-def test_the_version_alone() -> None:
-    assert CliRunner().invoke(ringleader, ["--version"]).output == f"ringleader, version {__version__}\n"
-
-
-def test_verbose_without_version_is_refused() -> None:
     done = CliRunner().invoke(ringleader, ["--verbose", "doctor"])
     assert done.exit_code == 2 and "--verbose goes with --version" in done.output

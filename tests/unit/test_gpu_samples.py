@@ -82,39 +82,30 @@ class Library:
     """The functions of nvml.h (CUDA 12.4) that `Load` calls, for two GPUs; ``lost``: those that answer 15."""
 
     def __init__(self, *lost: int, init: int = 0) -> None:
-        self.lost, self.init = lost, init
+        def put(**values: Any) -> Callable[..., int]:
+            def called(handle: Any, *more: Any) -> int:
+                for name, value in values.items():
+                    setattr(more[-1]._obj, name, value)
+                return 15 if handle.value - 1 in lost else 0
+
+            return called
+
+        def count(found: Any) -> int:
+            found._obj.value = 2
+            return 0
+
+        def handle_of(index: Any, handle: Any) -> int:
+            handle._obj.value = index.value + 1
+            return 0
+
         self.nvmlErrorString = lambda result: b"Driver/library version mismatch"
-
-    def nvmlInit_v2(self) -> int:
-        return self.init
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = 2
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: Any, handle: Any) -> int:
-        handle._obj.value = index.value + 1
-        return 0
-
-    def nvmlDeviceGetUtilizationRates(self, handle: Any, found: Any) -> int:
-        found._obj.gpu, found._obj.memory = 90, 40
-        return self._result(handle)
-
-    def nvmlDeviceGetMemoryInfo(self, handle: Any, found: Any) -> int:
-        found._obj.total, found._obj.used = 80 << 30, 10 << 30
-        return self._result(handle)
-
-    def nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, found: Any) -> int:
-        assert kind.value == 1
-        found._obj.value = 1980
-        return self._result(handle)
-
-    def nvmlDeviceGetPowerUsage(self, handle: Any, found: Any) -> int:
-        found._obj.value = 312_500
-        return self._result(handle)
-
-    def _result(self, handle: Any) -> int:
-        return 15 if handle.value - 1 in self.lost else 0
+        self.nvmlInit_v2 = lambda: init
+        self.nvmlDeviceGetCount_v2 = count
+        self.nvmlDeviceGetHandleByIndex_v2 = handle_of
+        self.nvmlDeviceGetUtilizationRates = put(gpu=90, memory=40)
+        self.nvmlDeviceGetMemoryInfo = put(total=80 << 30, used=10 << 30)
+        self.nvmlDeviceGetClockInfo = put(value=1980)
+        self.nvmlDeviceGetPowerUsage = put(value=312_500)
 
 
 def test_what_nvml_says_in_our_units() -> None:

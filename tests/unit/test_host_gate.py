@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ringleader.doctor import host_gate
+from ringleader.doctor import host_gate, pod_gate
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
-from ringleader.doctor.judgement import Judgement
+from ringleader.doctor.judgement import Judgement, host_results
 from ringleader.errors import Fault, ProbeError, RefusedError, StoppedError
 from ringleader.fabric.check_result import CheckResult, failed, warned
 from ringleader.fabric.facts import (
@@ -24,6 +27,7 @@ from ringleader.fabric.facts import (
     RdmaPort,
     Software,
 )
+from ringleader.kubernetes.objects import node_check
 from ringleader.launch import launch_plan
 from ringleader.launch.host_probe.probe import Probe
 from ringleader.plan.elastic_options import ElasticOptions
@@ -249,7 +253,7 @@ def test_what_a_dry_run_says() -> None:
         "at most 1 failing host can be left out; the job is refused if more fail",
     ]
     active = host_gate.dry_run_lines(replace(JOB, check="active", elastic=ElasticOptions(min_np=2)))
-    assert len(active) == 4 and "2 ranks on 1 host" in active[3]
+    assert "for up to 120 s together" in active and "2 ranks on 1 host" in active[-1]
     assert host_gate.dry_run_lines(replace(JOB, check=None)) == []
 
 
@@ -308,3 +312,38 @@ def test_a_job_is_planned_on_the_first_hosts_that_can_take_part(
 def test_what_is_wrong_with_options(changes: dict[str, Any], what: str) -> None:
     (fault,) = faults_of(replace(JOB, **changes))
     assert what in fault.what
+
+
+# --- in a Pod ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "is_fit", "said"),
+    [
+        (facts("p"), True, "node gpu-7: no fault by port.state"),
+        (
+            facts("p", XID),
+            False,
+            "node gpu-7: kernel.xid: Xid 79 on GPU an unknown device: it has fallen off the bus",
+        ),
+        (replace(facts("p"), kernel_log=KernelLog(why="no such file")), True, "kernel.xid was skipped: "),
+    ],
+)
+def test_a_pod_refuses_its_node_for_its_own_faults_alone(found: HostFacts, is_fit: bool, said: str) -> None:
+    results = host_results(found)
+    elsewhere = failed("8 bytes", id="host.memlock", remedy="ulimit -l unlimited")
+    assert pod_gate.verdict("gpu-7", [*results, elsewhere])[0] is is_fit
+    text = pod_gate.verdict("gpu-7", [*results, elsewhere])[1]
+    assert said in text and "memlock" not in text
+    assert is_fit or " → restart the host" in text
+    assert is_fit or len(text.encode()) < 2048, "what a kubelet takes of a log"
+
+
+@pytest.mark.process
+def test_the_check_of_a_pod_runs_and_names_its_node() -> None:
+    """As its init container runs it, here with nothing to find but what this machine has."""
+    argv = [sys.executable, "-P", "-m", *node_check.COMMAND]
+    done = subprocess.run(
+        argv, env={**os.environ, node_check.NODE: "gpu-7"}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode in (0, 3) and done.stdout.startswith("node gpu-7: "), done

@@ -1,5 +1,6 @@
 """Definitions for Apptainer: the same steps, run by a shell; values come out byte for byte."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,20 +13,7 @@ from tests.unit.test_image_dockerfile import VALUES, fits
 
 from ringleader.errors import RequestError
 from ringleader.images import apptainer
-from ringleader.images.instructions import (
-    Command,
-    Copy,
-    Env,
-    Expose,
-    Image,
-    Label,
-    Run,
-    Stage,
-    Step,
-    User,
-    Workdir,
-    write,
-)
+from ringleader.images.instructions import Command, Copy, Env, Image, Label, Run, Stage, Step, write
 from ringleader.images.recipe import LINE, TEXT
 
 pytestmark = pytest.mark.process
@@ -37,7 +25,6 @@ def rendered(*steps: Step, test: tuple[str, ...] = ()) -> str:
 
 
 def section(text: str, name: str) -> str:
-    """The body of a section of the last stage."""
     parts = re.split(r"^(?=%|Bootstrap:)", text, flags=re.MULTILINE)
     return next(part.partition("\n")[2] for part in reversed(parts) if part.startswith(f"%{name}"))
 
@@ -46,73 +33,33 @@ def shell(script: str, *argv: str) -> subprocess.CompletedProcess[str]:
     return finished(["sh", "-c", script, "sh", *argv], timeout=60)
 
 
-def test_every_step() -> None:
-    build = Stage(name="build", base="debian:12", steps=(Run(commands=("make",)),))
-    steps = (
-        Env(variables=(("A", "x"), ("B", "${A}:y"))),
-        Run(commands=("true", "false || true"), why="It says why."),
+def test_files_that_are_copied() -> None:
+    """The rest is in the golden files: Docker's rule for directories needs a place to wait in."""
+    text = rendered(
         Copy(sources=("/opt/venv",), target="/opt/venv/", stage="build"),
         Copy(sources=("a b", "c"), target="/d/", owner="1:2"),
-        Label(labels=(("a", "x y"),)),
-        Expose(port=22),
-        Workdir(path="/w"),
-        User(name="1:2"),
-        Command(argv=("c", "d e")),
     )
-    last = Stage(name="image", base="ubuntu:24.04", steps=steps)
-    text = apptainer.text(Image(name="x", about="Of x.", stages=(build, last), test=("t", "--image")))
-    assert text == (
-        "# Made by `ringleader image render` from the recipe x: change that, not this file.\n"
-        "# Of x.\n"
-        "\n"
-        "Bootstrap: docker\nFrom: debian:12\nStage: build\n"
-        "\n"
-        "%post\n    set -e\n\n    ( make\n    ) || exit 1\n"
-        "\n"
-        "Bootstrap: docker\nFrom: ubuntu:24.04\nStage: image\n"
-        "# Docker's EXPOSE 22: Apptainer shares the host's network.\n"
-        "# Docker's WORKDIR /w: apptainer run --pwd /w\n"
-        "# Docker's USER 1:2: Apptainer runs as whoever calls it.\n"
-        "\n"
-        '%files from build\n    "/opt/venv" "/opt/venv"\n'
-        "\n"
-        '%files\n    "a b" "/.copied/1/a b"\n    "c" "/.copied/1/c"\n'
-        "\n"
-        "%post\n    set -e\n"
-        '    export A="x"\n    export B="${A}:y"\n'
-        "\n"
-        "    # It says why.\n    ( true \\\n     && { false || true; }\n    ) || exit 1\n"
-        "\n"
+    assert '%files from build\n    "/opt/venv" "/opt/venv"\n' in text
+    assert '%files\n    "a b" "/.copied/1/a b"\n    "c" "/.copied/1/c"\n' in text
+    assert (
         "    chown -R 1:2 /.copied/1\n"
         "    mkdir -p /d/\n"
         "    if [ -d '/.copied/1/a b' ]; then\n        mkdir -p /d/\n        cp -a '/.copied/1/a b'/. /d/\n"
         "    else\n        cp -a '/.copied/1/a b' /d/\n    fi\n"
-        "    if [ -d /.copied/1/c ]; then\n        mkdir -p /d/\n        cp -a /.copied/1/c/. /d/\n"
-        "    else\n        cp -a /.copied/1/c /d/\n    fi\n"
-        "    rm -rf /.copied\n"
-        "\n"
-        '%environment\n    export A="x"\n    export B="${A}:y"\n'
-        "\n"
-        "%labels\n    a x y\n"
-        "\n"
-        "%runscript\n    if [ $# -eq 0 ]; then\n        set -- c 'd e'\n    fi\n    exec \"$@\"\n"
-        "\n"
-        "%test\n    t --image\n"
-    )
+    ) in text
+    assert "    rm -rf /.copied\n" in text
 
 
 def test_the_first_failure_ends_it() -> None:
     text = rendered(Run(commands=("echo a", "false", "echo b")), Run(commands=("echo c",)))
     done = shell(section(text, "post"))
     assert (done.returncode, done.stdout) == (1, "a\n")
-
-
-def test_a_step_does_not_change_the_place_of_the_next(tmp_path: Path) -> None:
-    text = rendered(
-        Run(commands=("cd /", "export A=x")), Run(commands=("pwd", 'echo "${A-none}"')), Env(variables=())
-    )
-    done = finished(["sh", "-c", section(text, "post")], timeout=60, check=True, cwd=tmp_path)
-    assert done.stdout == f"{tmp_path}\nnone\n"
+    # A step does not change the place and the variables of the next, and a reference stays one.
+    text = rendered(Run(commands=("cd /", "A=x")), Run(commands=("pwd", 'echo "${A-none}"')))
+    assert shell(section(text, "post")).stdout == f"{os.getcwd()}\nnone\n"
+    variables = Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "${B:-n}$A")))
+    script = section(rendered(variables), "environment")
+    assert shell(f'{script}\nprintf "%s|" "$B" "$C"').stdout == "x:y|${B:-n}$A|"
 
 
 def test_directories_are_copied_as_docker_does(tmp_path: Path) -> None:
@@ -137,20 +84,10 @@ def test_directories_are_copied_as_docker_does(tmp_path: Path) -> None:
     assert not waiting.exists()
 
 
-@pytest.mark.parametrize(
-    ("steps", "argv", "out"),
-    [
-        ((Command(argv=("echo", "a b", "$HOME")),), (), "a b $HOME\n"),
-        ((Command(argv=("echo", "a")),), ("printf", "%s", "x  y"), "x  y"),
-    ],
-)
-def test_the_runscript_does_what_docker_run_does(
-    steps: tuple[Step, ...], argv: tuple[str, ...], out: str
-) -> None:
-    assert shell(section(rendered(*steps), "runscript"), *argv).stdout == out
-
-
-# --- any value ----------------------------------------------------------------------------------------
+def test_the_runscript_does_what_docker_run_does() -> None:
+    script = section(rendered(Command(argv=("echo", "a b", "$HOME"))), "runscript")
+    assert shell(script).stdout == "a b $HOME\n"
+    assert shell(script, "printf", "%s", "x  y").stdout == "x  y"
 
 
 def is_template(value: str) -> bool:
@@ -188,10 +125,3 @@ def test_what_apptainer_would_take_for_a_variable_is_refused() -> None:
     with pytest.raises(RequestError, match=r"Apptainer would take \{\{ a \}\} for its own"):
         rendered(Label(labels=(("a", "x {{ a }} y"),)))
     assert "{{}} { { a } }" in rendered(Label(labels=(("a", "{{}} { { a } }"),)))
-
-
-def test_a_reference_stays_one() -> None:
-    script = section(
-        rendered(Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "${B:-n}$A")))), "environment"
-    )
-    assert shell(f'{script}\nprintf "%s|" "$B" "$C"').stdout == "x:y|${B:-n}$A|"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -72,6 +71,14 @@ def sign(*words: str) -> str:
 
 
 def test_what_is_signed_is_verified(place: Path) -> None:
+    assert payload(f"example.org:5000/team/train:1@{DIGEST}").decode() == (
+        '{"critical":{"identity":{"docker-reference":"example.org:5000/team/train"},"image":'
+        f'{{"docker-manifest-digest":"{DIGEST}"}},"type":"cosign container image signature"}},'
+        '"optional":null}'
+    ), "as cosign writes it"
+    for image in ("train:1", f"Train@{DIGEST}", "train@sha256:ab", f"a b@{DIGEST}"):
+        with pytest.raises(RequestError, match="does not name an image by its digest"):
+            parts_of(image)
     said = sign("--sbom", "sbom.json")
     assert said.splitlines() == [
         f"cosign attach signature --payload signed/payload.json --signature signed/payload.sig {IMAGE}",
@@ -89,14 +96,6 @@ def test_what_is_signed_is_verified(place: Path) -> None:
     assert found["predicate"] == {"bomFormat": "CycloneDX"}
 
 
-def test_the_payload_is_cosigns() -> None:
-    assert payload(f"example.org:5000/team/train:1@{DIGEST}").decode() == (
-        '{"critical":{"identity":{"docker-reference":"example.org:5000/team/train"},"image":'
-        f'{{"docker-manifest-digest":"{DIGEST}"}},"type":"cosign container image signature"}},'
-        '"optional":null}'
-    )
-
-
 @pytest.mark.process
 def test_openssl_verifies_the_signature_as_it_verifies_cosigns(place: Path) -> None:
     sign()
@@ -107,41 +106,13 @@ def test_openssl_verifies_the_signature_as_it_verifies_cosigns(place: Path) -> N
     assert done.stdout == "Verified OK\n", done.stderr
 
 
-@pytest.mark.process
-@pytest.mark.skipif(shutil.which("cosign") is None, reason="cosign is not installed (Debian 13 has it)")
-def test_cosign_verifies_both(place: Path) -> None:
-    sign()
-    (place / "blob").write_text("any")
-    ours = ("--key", "key.pub", "--insecure-ignore-tlog", "--signature")
-    claims = ("signed/provenance.dsse.json", "--type", "slsaprovenance1", "--check-claims=false", "blob")
-    for words in (
-        ("verify-blob", *ours, "signed/payload.sig", "signed/payload.json"),
-        ("verify-blob-attestation", *ours, *claims),
-    ):
-        done = subprocess.run(["cosign", *words], capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 and "Verified OK" in done.stderr, done.stderr
-
-
-def test_another_implementation_reads_the_envelope(place: Path) -> None:
-    dsse = pytest.importorskip("securesystemslib.dsse", reason="securesystemslib is not installed")
-    signer = pytest.importorskip("securesystemslib.signer")
-    sign()
-    envelope = dsse.Envelope.from_dict(json.loads((place / "signed/provenance.dsse.json").read_text()))
-    text = (place / "key.pub").read_text()
-    key = signer.SSlibKey("", "ecdsa", "ecdsa-sha2-nistp256", {"public": text})
-    assert envelope.verify([key], 1)
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "words"),
     [
-        ("payload.json", "train", "other", "not of this text by this key"),
         ("payload.sig", "M", "N", "not of this text by this key"),
-        ("payload.sig", "\n", "§", "not of this text by this key"),
         ("provenance.dsse.json", '"payload": "ey', '"payload": "ez', "is not an envelope"),
         ("provenance.dsse.json", '"sig": "M', '"sig": "N', "not of this text by this key"),
         ("provenance.dsse.json", "in-toto+json", "json", "not a statement with one signature"),
-        ("provenance.dsse.json", "{", "", "is not an envelope"),
     ],
 )
 def test_what_was_changed_is_refused(place: Path, file: str, old: str, new: str, words: str) -> None:
@@ -191,12 +162,6 @@ def test_keys_that_cannot_sign(place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not (place / "signed").exists(), "nothing is written where the key is wrong"
 
 
-@pytest.mark.parametrize("image", ["train", "train:1", f"Train@{DIGEST}", "train@sha256:ab", f"a b@{DIGEST}"])
-def test_an_image_is_named_by_its_digest(image: str) -> None:
-    with pytest.raises(RequestError, match="does not name an image by its digest"):
-        parts_of(image)
-
-
 def test_files_that_no_build_wrote(place: Path) -> None:
     with pytest.raises(RequestError) as caught:
         call("sign", IMAGE, "--key", "key.pem", "--provenance", "key.pub", "--sbom", "none")
@@ -215,7 +180,7 @@ def test_files_that_no_build_wrote(place: Path) -> None:
     assert not (place / "signed").exists()
 
 
-@pytest.mark.parametrize("subject", [[], {}, [{}], ["a"], [{"digest": {"sha256": 1}}]])
+@pytest.mark.parametrize("subject", [{}, [{}], [{"digest": {"sha256": 1}}]])
 def test_a_signed_envelope_about_no_image(place: Path, subject: object) -> None:
     sign()
     key = private_key((place / "key.pem").read_bytes(), "", "")
@@ -225,12 +190,9 @@ def test_a_signed_envelope_about_no_image(place: Path, subject: object) -> None:
         call("verify", IMAGE, "--key", "key.pub")
 
 
-def test_bases_of_a_dockerfile() -> None:
+def test_provenance_names_everything_that_the_image_was_made_of() -> None:
     text = "FROM a/b:1 AS build\nFROM --platform=x c@sha256:0 AS two\nFROM build\nFROM scratch\nFROM a/b:1\n"
     assert bases_of(text) == ("a/b:1", "c@sha256:0")
-
-
-def test_provenance_names_everything_that_the_image_was_made_of() -> None:
     found = provenance(
         recipe="my.toml",
         dockerfile="FROM ubuntu:24.04\n",

@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from ringleader.cli.image.build import ImageOptions
 from ringleader.errors import RefusedError, RequestError
 from ringleader.images import build
 from ringleader.images.build import LAST_LINES, Progress, shortened
 from ringleader.images.builders import BuildEnvironment, Builder, BuildOptions, isolation, tag_of
-from ringleader.option_fields import WrongValueError, parts
 
 
 def builder(name: str, *options: str) -> Builder:
@@ -30,7 +28,6 @@ START = ["--file", "/c/Dockerfile", "--tag", "t:1", "--iidfile", "/c/image-id"]
         (called("buildah"), ["/usr/bin/buildah", "bud", *START, "--layers", "--pull=false", "/c/context"]),
         (called("podman"), ["/usr/bin/podman", "build", *START, "--pull=false", "/c/context"]),
         (called("docker"), ["/usr/bin/docker", "build", *START, "/c/context"]),
-        (called("docker", pull="always"), ["/usr/bin/docker", "build", *START, "--pull", "/c/context"]),
         (called("docker", timestamp=0),
          ["/usr/bin/docker", "build", *START, "--build-arg", "SOURCE_DATE_EPOCH=0", "/c/context"]),
         (called("buildah", "chroot", pull="never", platform="linux/arm64", no_cache=True, timestamp=7,
@@ -44,12 +41,6 @@ def test_command_lines(words: list[str], expected: list[str]) -> None:
     assert words == expected
 
 
-def test_options_of_the_storage_come_before_the_sub_command() -> None:
-    found = builder("buildah", "--storage-driver", "vfs")
-    words = found.build_words(BuildOptions(tag="t:1"), directory="/c", isolation="")
-    assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")
-
-
 def test_what_docker_cannot_do_is_said_at_once() -> None:
     with pytest.raises(RequestError) as caught:
         called("docker", isolation="chroot", pull="never")
@@ -61,51 +52,21 @@ def environment(**changes: object) -> BuildEnvironment:
     return BuildEnvironment(**{**usual, **changes})
 
 
-@pytest.mark.parametrize(
-    ("asked", "name", "here", "value", "reason"),
-    [
+def test_isolation() -> None:
+    for asked, name, here, value, reason in (
         ("", "buildah", environment(), "", ""),
-        ("oci", "buildah", environment(runtime=""), "oci", ""),
         ("", "buildah", environment(runtime=""), "chroot", "no OCI runtime"),
-        ("", "podman", environment(runtime=""), "chroot", "no OCI runtime"),
         ("", "buildah", environment(may_raise_limits=False), "chroot", "CAP_SYS_RESOURCE"),
         ("", "buildah", environment(root=False, may_raise_limits=False), "", ""),
         ("", "buildah", environment(in_container=True), "chroot", "container"),
         ("", "buildah", environment(runtime="", chosen="rootless"), "rootless", ""),
         ("", "docker", environment(runtime="", may_raise_limits=False), "", ""),
-        ("", "docker", environment(chosen="chroot"), "", ""),
-    ],
-)
-def test_isolation(asked: str, name: str, here: BuildEnvironment, value: str, reason: str) -> None:
-    found = isolation(asked, builder(name), here)
-    assert found.value == value
-    assert reason in found.reason
-    assert bool(found.reason) == bool(reason)
+    ):
+        found = isolation(asked, builder(name), here)
+        assert found.value == value
+        assert reason in found.reason
+        assert bool(found.reason) == bool(reason)
 
-
-@pytest.mark.parametrize(
-    ("tag", "expected"),
-    [
-        ("", "digits:latest"),
-        ("a", "a:latest"),
-        ("a:2", "a:2"),
-        ("r.example.org:5000/a", "r.example.org:5000/a:latest"),
-    ],
-)
-def test_tags(tag: str, expected: str) -> None:
-    assert tag_of(tag, "digits") == expected
-
-
-@pytest.mark.parametrize("name", ["tag", "platform", "storage_driver"])
-def test_an_option_that_is_empty_is_as_if_it_were_not_there(name: str) -> None:
-    (part,) = (one for kind in (BuildOptions, ImageOptions) for one in parts(kind) if one.name == name)
-    assert part.read("") == ""
-    with pytest.raises(WrongValueError) as caught:
-        part.read("A@")
-    assert ", ," not in str(caught.value) and "of ," not in str(caught.value)
-
-
-# --- progress ---------------------------------------------------------------------------------------------
 
 BUILDAH = """\
 [1/2] STEP 1/2: FROM debian:12 AS build
@@ -115,13 +76,6 @@ compiling
 [2/2] STEP 2/2: RUN false
 bad thing
 Error: error building at STEP "RUN false": exit status 1
-"""
-CLASSICAL = """\
-Step 1/2 : FROM debian:12
- ---> 1234
-Step 2/2 : RUN false
- ---> Running in 77
-bad thing
 """
 BUILDKIT = """\
 #1 [internal] load build definition from Dockerfile
@@ -156,12 +110,6 @@ def test_buildah_s_steps() -> None:
     assert progress.last_lines == ("bad thing", 'Error: error building at STEP "RUN false": exit status 1')
 
 
-def test_the_classical_docker_s_steps() -> None:
-    progress, steps = told(CLASSICAL)
-    assert steps == ["step 1 of 2: FROM debian:12", "step 2 of 2: RUN false"]
-    assert progress.last_lines == (" ---> Running in 77", "bad thing")
-
-
 def test_buildkit_s_steps_run_side_by_side() -> None:
     progress, steps = told(BUILDKIT)
     assert steps == ["stage build, step 2 of 3: RUN make", "stage stage-1, step 2 of 4: RUN apt-get update"]
@@ -170,23 +118,20 @@ def test_buildkit_s_steps_run_side_by_side() -> None:
     assert "compiling" not in progress.last_lines
 
 
-def test_a_step_may_print_what_looks_like_another_tool_s_line() -> None:
-    progress, steps = told("STEP 1/1: RUN x\n#9 hello\n[9/9] words\n")
-    assert steps == ["step 1 of 1: RUN x"]
-    assert progress.at == steps[0]
+def test_words_of_steps_tags_and_storage() -> None:
+    progress, steps = told("STEP 1/1: RUN x\n#9 hello\n[9/9] words\n" + "line\n" * 100 + "last\n")
+    assert steps == ["step 1 of 1: RUN x"] == [progress.at], "a step may print what another tool would"
+    assert len(progress.last_lines) == LAST_LINES and progress.last_lines[-1] == "last"
+    progress, steps = told("Step 1/2 : FROM debian:12\n ---> 1234\nStep 2/2 : RUN false\nbad thing\n")
+    assert steps == ["step 1 of 2: FROM debian:12", "step 2 of 2: RUN false"], "the classical docker"
+    assert progress.last_lines == ("bad thing",)
+    assert (shortened("a  b\n c", 10), shortened("x" * 20, 10)) == ("a b c", "x" * 9 + "…")
+    tags = {"": "digits:latest", "a:2": "a:2", "r.example.org:5000/a": "r.example.org:5000/a:latest"}
+    assert {tag: tag_of(tag, "digits") for tag in tags} == tags
+    options = BuildOptions(tag="t:1")
+    words = builder("buildah", "--storage-driver", "vfs").build_words(options, directory="/c", isolation="")
+    assert words[:4] == ("/usr/bin/buildah", "--storage-driver", "vfs", "bud")
 
-
-def test_only_the_last_lines_are_kept() -> None:
-    progress, _ = told("STEP 1/1: RUN x\n" + "".join(f"line {number}\n" for number in range(100)))
-    assert progress.last_lines == tuple(f"line {number}" for number in range(100 - LAST_LINES, 100))
-
-
-def test_shortened() -> None:
-    assert shortened("a  b\n c", 10) == "a b c"
-    assert shortened("x" * 20, 10) == "x" * 9 + "…"
-
-
-# --- result -----------------------------------------------------------------------------------------------
 
 MANIFEST = json.dumps({"layers": [{"size": 2048}, {"size": 10}]})
 
@@ -197,7 +142,6 @@ MANIFEST = json.dumps({"layers": [{"size": 2048}, {"size": 10}]})
         ("buildah", {"FromImageID": "ab", "FromImageDigest": "sha256:cd", "Manifest": MANIFEST},
          ("sha256:ab", "sha256:cd", 2058)),
         ("podman", [{"Id": "ab", "Digest": "sha256:cd", "Size": 5}], ("sha256:ab", "sha256:cd", 5)),
-        ("docker", [{"Id": "sha256:ab", "RepoDigests": [], "Size": 5}], ("sha256:ab", "", 5)),
         ("docker", [{"Id": "sha256:ab", "RepoDigests": ["r.example.org/a@sha256:cd"], "Size": 5}],
          ("sha256:ab", "sha256:cd", 5)),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from ringleader.cli.main import ringleader
 from ringleader.finding import fault
 from ringleader.images import bundled_recipes, recipe_parser
-from ringleader.images.check import BAD, NOTHING_NEAR, Finding, Level, Selection, check, clashes, selection_of
+from ringleader.images.check import BAD, Finding, Level, Selection, check, clashes, selection_of
 from ringleader.images.check.versions import covers
 from ringleader.images.tables import Cited, load
 from ringleader.images.tables.version_order import key
@@ -39,16 +39,12 @@ SHA = "ab" * 32
 CASES = f"""
 rule              | level   | a recipe that breaks it                                | what to change so that it does not
 build-base        | fault   | build-base=ubuntu:22.04                                | build-base=ubuntu:noble
-build-base        | fault   | base={OLD} build-base=debian:12                        | build-base=ubuntu:16.04
 build-cuda        | fault   | base={CUDA} build-base=nvidia/cuda:13.0.2-devel-ubuntu24.04 | build-base=nvidia/cuda:12.8.1-devel-ubuntu24.04
 build-cuda        | warning | base={CUDA} build-base=nvidia/cuda:12.6.3-devel-ubuntu24.04 | build-base=nvidia/cuda:12.8.0-devel-ubuntu24.04
 apt-https         | warning | {APT}                                                  | mirrors.apt=http://apt.example.org
-apt-https         | warning | base=debian:12 {APT}                                   | base={CUDA}
-torch             | fault   | torch.version=2.8.7                                    | torch.version=2.8.0
 torch-variant     | fault   | torch.version=2.8.0 torch.variant=cu118                | torch.variant=
 torchvision       | fault   | torch.version=2.8.0 torch.torchvision=0.22.0           | torch.torchvision=0.23.0
 tensorflow        | fault   | tensorflow.version=2.21.5                              | tensorflow.version=2.21.0
-mxnet             | fault   | base={OLD} mxnet.version=1.4.9                         | mxnet.version=1.4.1
 mxnet             | fault   | base={OLD} mxnet.version=1.4.1 mxnet.variant=cu91      | mxnet.variant=cu90
 horovod           | fault   | base={OLD} horovod.version=0.11.9                      | horovod.version=0.11.2
 cuda              | fault   | base=nvidia/cuda:12.7.1-base-ubuntu24.04 torch.version=2.8.0 | base={CUDA}
@@ -58,19 +54,15 @@ gpu               | fault   | gpus=h900 torch.version=2.8.0                     
 gcc               | fault   | base=debian:12 gcc.version=9                           | gcc.version=11
 mpi               | warning | mpi.source=build mpi.version=9.0 mpi.sha256={SHA}      | mpi.version=5.0.8
 wheel-python      | fault   | base=ubuntu:26.04 torch.version=2.8.0                  | base=ubuntu:24.04
-wheel-python      | fault   | base=debian:13 tensorflow.version=2.19.1               | base=ubuntu:24.04
 wheel-glibc       | fault   | base=ubuntu:18.04 torch.version=2.8.0                  | base=ubuntu:20.04
 image-cuda        | warning | base=nvidia/cuda:13.0.2-base-ubuntu24.04 torch.version=2.8.0 | base={CUDA}
 image-cuda        | fault   | base={OLD} torch.version=1.3.0 torch.variant=cu92      | torch.version=1.1.0 torch.variant=cu90
 tensorflow-cuda   | fault   | base=nvidia/cuda:13.0.2-base-ubuntu24.04 tensorflow.version=2.21.0 | base={CUDA}
 tensorflow-cuda   | fault   | base=debian:12 tensorflow.version=2.12.1               | tensorflow.gpu=false
-tensorflow-cuda   | fault   | base={OLD} tensorflow.version=1.13.1                   | tensorflow.version=1.12.0
 cudnn             | fault   | base={OLD} tensorflow.version=1.12.0                   | cudnn.version=7.4.1.5
 cudnn             | fault   | base={OLD} tensorflow.version=1.12.0 cudnn.version=8.1.1.33 | cudnn.version=7.4.1.5
-cudnn             | fault   | base={OLD} tensorflow.version=1.12.0                   | base=nvidia/cuda:9.0-cudnn7-devel-ubuntu16.04
 two-cudas         | fault   | torch.version=2.12.0 tensorflow.version=2.21.0         | torch.version=2.11.0 torch.variant=cu128
 two-cudas         | fault   | torch.version=2.8.0 tensorflow.version=2.19.1          | tensorflow.gpu=false
-two-cudas         | fault   | torch.version=2.8.0 tensorflow.version=2.21.0          | tensorflow.version=2.20.0
 horovod-torch     | fault   | base={CUDA} horovod.version=0.28.1 torch.version=2.8.0 | torch.version=2.0.1
 horovod-tensorflow | fault  | base={CUDA} horovod.version=0.28.1 tensorflow.version=2.16.2 | tensorflow.version=2.12.1
 horovod-tensorflow | warning | base={CUDA} horovod.version=0.28.1 tensorflow.version=2.15.1 | tensorflow.version=2.12.1
@@ -78,7 +70,6 @@ horovod-mpi       | fault   | base={OLD} horovod.version=0.11.2                 
 horovod-build     | fault   | base={CUDA} horovod.version=0.28.1 horovod.gpu-operations=nccl | build-base=nvidia/cuda:12.8.1-devel-ubuntu24.04
 gpu-wheel         | fault   | gpus=p100 torch.version=2.8.0                          | torch.variant=cu126
 gpu-cuda          | fault   | gpus=b200 tensorflow.version=2.19.1                    | gpus=h100
-gpu-cuda          | fault   | gpus=v100 base=nvidia/cuda:13.0.2-base-ubuntu24.04     | gpus=t4
 gpu-cuda          | fault   | gpus=h100 torch.version=2.8.0 torch.variant=cpu        | torch.variant=
 driver            | fault   | driver=535.129 torch.version=2.11.0                    | torch.version=2.8.0
 driver-gpu        | fault   | driver=590.10 gpus=v100 torch.version=2.6.0            | driver=580.65
@@ -102,7 +93,6 @@ cuda-base         | fault   | base={CUDA} cuda.version=12.6                     
 cuda-image        | fault   | base=nvidia/cuda:12.4.1-base-ubuntu24.04               | base=nvidia/cuda:12.4.1-base-ubuntu22.04
 cuda-tag          | warning | base=nvidia/cuda:12.8.9-base-ubuntu24.04               | base={CUDA}
 cuda-deleted      | fault   | base=nvidia/cuda:10.2-base-ubuntu18.04                 | base=nvidia/cuda:11.2.2-base-ubuntu18.04
-cuda-deleted      | fault   | base={OLD}                                             | base=nvidia/cuda:11.2.2-devel-ubuntu16.04
 cuda-apt-key      | fault   | base={OLD} cudnn.version=7.4.1.5                       | base={CUDA}
 base-python       | fault   | base=debian:12 python.version=3.12                     | python.source=conda
 ringleader-python | fault   | base=debian:11                                         | base=debian:12
@@ -117,9 +107,7 @@ ROWS = [[cell.strip() for cell in line.split("|")] for line in CASES.strip().spl
 
 
 @pytest.mark.parametrize(("rule", "level", "broken", "change"), ROWS)
-def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(
-    rule: str, level: str, broken: str, change: str
-) -> None:
+def test_a_rule_finds_what_it_is_for_and_nothing_next_to_it(rule, level, broken, change):
     found = [one for one in findings(broken) if one.where == rule]
     assert [one.level for one in found][:1] == [level], [
         f"{one.where}: {one.what}" for one in findings(broken)
@@ -140,55 +128,22 @@ def test_every_rule_has_a_case() -> None:
 @pytest.mark.parametrize(
     ("words", "rule", "works"),
     [
-        ("gpus=p100 torch.version=2.8.0", "gpu-wheel", "variant cu126"),
         ("gpus=h100,b200 torch.version=2.6.0", "gpu-wheel", "PyTorch 2.8.0, variant cu128"),
-        ("torch.version=2.12.0 tensorflow.version=2.21.0", "two-cudas", "variant cu126"),
         ("torch.version=2.8.0 tensorflow.version=2.19.1", "two-cudas", "TensorFlow 2.20.0"),
         ("base=ubuntu:26.04 torch.version=2.8.0", "wheel-python", "PyTorch 2.9.1, variant cu128"),
         ("torch.version=2.8.7", "torch", "nearest: 2.7.1, 2.8.0, 2.9.0"),
         ("torch.version=1.3.0 torch.variant=cu90", "torch-variant", "variants: cpu, cu92, cu100, cu101"),
-        ("base=debian:12 gcc.version=9", "gcc", "one of 11, 12"),
     ],
 )  # fmt: skip
 def test_the_nearest_set_that_works_is_told(words: str, rule: str, works: str) -> None:
     assert [one.hint for one in findings(words) if one.where == rule] == [works]
 
 
-def test_a_variant_that_there_is_not_is_called_by_its_cuda() -> None:
-    found = findings("torch.version=1.3.0 torch.variant=cu90")
-    assert "PyTorch 1.3.0 has no wheel for CUDA 9.0" in [one.what for one in found]
+def test_compiled_code_runs_within_a_major_capability() -> None:
+    assert covers(("8.0",), "", "8.6") and covers(("9.0",), "9.0", "10.0") and covers(("10.0",), "", "10.3")
+    assert not covers(("8.6",), "", "8.0") and not covers(("9.0",), "", "10.0")
+    assert not covers(("12.0",), "12.0", "10.0")
 
-
-def test_a_cuda_that_no_wheel_is_for_has_the_nearest_one_that_a_wheel_is_for() -> None:
-    chosen = Selection(base=OLD, cuda="9.0", torch="1.3.0", torch_variant="cu92", torchvision="0.4.1")
-    hints = [one.hint for one in check(chosen, load()) if one.where == "image-cuda"]
-    assert hints == ["PyTorch 1.1.0, variant cu90, torchvision 0.3.0"]
-
-
-def test_what_rests_on_an_unverified_row_is_a_warning() -> None:
-    known, unknown = Cited(row="a", says="b", source="c"), Cited(row="d", says="e", source="")
-    assert fault("x", "y", known).level is Level.FAULT
-    assert fault("x", "y", known, unknown).level is Level.WARNING
-
-
-@pytest.mark.parametrize(
-    ("archs", "ptx", "capability", "is_covered"),
-    [
-        (("8.0",), "", "8.6", True),
-        (("8.6",), "", "8.0", False),
-        (("9.0",), "", "10.0", False),
-        (("9.0",), "9.0", "10.0", True),
-        (("12.0",), "12.0", "10.0", False),
-        (("10.0",), "", "10.3", True),
-    ],
-)
-def test_compiled_code_runs_within_a_major_capability(
-    archs: tuple[str, ...], ptx: str, capability: str, is_covered: bool
-) -> None:
-    assert covers(archs, ptx, capability) is is_covered
-
-
-# --- all selections ----------------------------------------------------------------------------------
 
 TABLES = load()
 VERSIONS = [version for row in TABLES.torch for version, _ in row.versions]
@@ -231,37 +186,25 @@ def test_a_newer_driver_is_never_too_old(selection: Selection, driver: str) -> N
     assert key(driver) < key("580") or not older
 
 
-# --- the command -------------------------------------------------------------------------------------
-
-
 def run(*words: str, text: str = "") -> Result:
     done = CliRunner().invoke(ringleader, ["image", "check", *words], input=text, standalone_mode=False)
     done.exit_code = done.exit_code or done.return_value or 0
     return done
 
 
-def test_all_profiles_are_checked_and_none_is_at_fault() -> None:
-    done = run()
-    assert done.exit_code == 0, done.output
-    for name in (*bundled_recipes.names(), *bundled_recipes.HISTORICAL):
-        assert f"\n{name} " in done.output
-    assert "cannot work" not in done.output
-
-
 def test_why_historical_images_do_not_fit_is_for_whoever_names_one() -> None:
     done = run()
+    assert done.exit_code == 0 and "cannot work" not in done.output, done.output
+    for name in (*bundled_recipes.names(), *bundled_recipes.HISTORICAL):
+        assert f"\n{name} " in done.output
     assert "cannot be built today" in done.output and "exempt from" not in done.output
     assert len(done.output.splitlines()) <= 2 + len(bundled_recipes.names()) + len(bundled_recipes.HISTORICAL)
     assert "    cannot be built today: " not in done.output
     (name, *_) = bundled_recipes.HISTORICAL
     assert "  cannot be built today: " in run(name).output
-
-
-def test_strict_takes_what_cannot_be_built_today_for_a_fault() -> None:
     assert run(*bundled_recipes.HISTORICAL).exit_code == 0
     done = run("--strict", *bundled_recipes.HISTORICAL)
-    assert done.exit_code == 2
-    assert done.output.count("cannot be built today:") >= 3
+    assert done.exit_code == 2 and done.output.count("cannot be built today:") >= 3
 
 
 TENSORFLOW = 'name = "x"\nbase = "ubuntu:24.04"\n[tensorflow]\nversion = "2.19.1"\n'
@@ -274,6 +217,8 @@ def test_json_has_every_row_with_its_source() -> None:
     (told,) = [one for one in found["findings"] if one["rule"] == "gpu-cuda"]
     assert told["level"] == "warning"
     assert [row["source"] for row in told["rows"]].count("unverified") == 1
+    known, unknown = Cited(row="a", says="b", source="c"), Cited(row="d", says="e", source="")
+    assert (fault("x", "y", known).level, fault("x", "y", known, unknown).level) == ("fault", "warning")
 
 
 def test_hosts_may_be_given_on_the_command_line() -> None:
@@ -285,25 +230,8 @@ def test_hosts_may_be_given_on_the_command_line() -> None:
         assert said in done.output
 
 
-@pytest.mark.parametrize("words", ["--gpu h100", "--driver 300.1", "--network roce"])
+@pytest.mark.parametrize("words", ["--gpu h100", "--network roce"])
 def test_hosts_are_not_compared_with_a_historical_image_and_it_says_so(words: str) -> None:
     told = str(run("horovod-0.11", *words.split()).exception)
     assert "horovod-0.11: a historical image is kept as it is: --gpu, --driver and --network are not" in told
     assert "horovod-0.11" not in run(*words.split()).output
-
-
-def test_faults_of_all_recipes_are_told_at_once() -> None:
-    done = run("nosuch", "alsonot", "--set", "torch.version=1")
-    told = str(done.exception)
-    assert "nosuch" in told and "alsonot" in told
-
-
-def test_faults_of_one_cause_propose_the_same_cure() -> None:
-    found = check(Selection(base="ubuntu:20.04", torch="2.8.0", has_ringleader=True), load())
-    works = {one.where: one.hint for one in found if one.level is Level.FAULT}
-    assert works == {"wheel-python": "base ubuntu:24.04", "ringleader-python": "base ubuntu:24.04"}
-
-
-def test_where_gpus_are_named_no_wheel_is_proposed_whose_gpus_nobody_knows() -> None:
-    found = check(Selection(base="ubuntu:24.04", torch="2.8.0", gpus=("p100", "b200")), load())
-    assert {one.hint for one in found if one.level is Level.FAULT} == {NOTHING_NEAR}

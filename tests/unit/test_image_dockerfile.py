@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -16,7 +15,6 @@ from ringleader.images.instructions import (
     Command,
     Copy,
     Env,
-    Expose,
     Image,
     Label,
     Run,
@@ -44,7 +42,6 @@ def fits(sort: TextKind, value: str) -> bool:
 
 
 def toml(value: str) -> str:
-    """A text as TOML writes it."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -58,62 +55,28 @@ def only(text: str, kind: str) -> list[tuple[str, ...]]:
     return [one.value for one in docker_commands(text) if one.cmd.upper() == kind]
 
 
-# --- the whole of an instruction --------------------------------------------------------------------------
-
-
 def test_every_step() -> None:
+    """Those that no golden file shows: a reference to a variable of the same step, and odd names."""
     steps = (
         Env(variables=(("A", "x"), ("B", "${A}:y"), ("C", "z"))),
         Run(commands=("true", "false || true", "if true; then echo a; fi"), why="It says why."),
-        Copy(sources=("a", "b"), target="/c/", stage="build", owner="1:2"),
         Copy(sources=("a b",), target="/c d"),
-        Label(labels=(("a", "x"), ("b", "y"))),
-        Expose(port=22),
-        Workdir(path="/w"),
-        User(name="1:2"),
         Command(argv=("c d",)),
     )
-    assert rendered(*steps).splitlines()[2:] == [
-        "FROM debian:12",
-        'ENV A="x"',
-        'ENV B="${A}:y" \\',
-        '    C="z"',
-        "",
-        "# It says why.",
-        "RUN true \\",
-        " && { false || true; } \\",
-        " && { if true; then echo a; fi; }",
-        "COPY --from=build --chown=1:2 a b /c/",
-        'COPY ["a b", "/c d"]',
-        'LABEL a="x" \\',
-        '      b="y"',
-        "EXPOSE 22",
-        "WORKDIR /w",
-        "USER 1:2",
+    assert rendered(*steps).splitlines()[3:] == [
+        *('ENV A="x"', 'ENV B="${A}:y" \\', '    C="z"', "", "# It says why.", "RUN true \\"),
+        *(" && { false || true; } \\", " && { if true; then echo a; fi; }", 'COPY ["a b", "/c d"]'),
         'CMD ["c d"]',
     ]
 
 
-def test_a_comment_cannot_be_a_directive() -> None:
-    image = Image(name="x", about="escape=`", stages=(Stage(name="image", base="debian:12", steps=()),))
-    first, second, *_ = dockerfile.text(image).splitlines()
-    assert second == "# escape=`"
-    assert "=" not in first  # the parser looks for directives only up to the first other comment
-
-
-@pytest.mark.parametrize("command", ["", " ", "a\nb", "a\rb"])
-def test_a_command_is_one_line(command: str) -> None:
-    with pytest.raises(ValueError, match="one line"):
-        chain((command,))
-
-
-@pytest.mark.parametrize("path", ["", "a'b", 'a"b', "a$b", "a\\b", "a*", "a?", "[a]", "a\nb", "<<E"])
-def test_a_path_that_docker_would_read_differently_is_a_mistake(path: str) -> None:
-    with pytest.raises(ValueError, match="not a path"):
-        rendered(Copy(sources=(path,), target="/x"))
-
-
-# --- any value ----------------------------------------------------------------------------------------
+def test_what_docker_would_read_differently_is_a_mistake() -> None:
+    for command in ("", " ", "a\nb", "a\rb"):
+        with pytest.raises(ValueError, match="one line"):
+            chain((command,))
+    for path in ("", "a'b", 'a"b', "a$b", "a\\b", "a*", "a?", "[a]", "a\nb", "<<E"):
+        with pytest.raises(ValueError, match="not a path"):
+            rendered(Copy(sources=(path,), target="/x"))
 
 
 @given(VALUES)
@@ -175,23 +138,14 @@ def test_a_path_of_the_image_comes_back(value: str) -> None:
         assert only(rendered(Workdir(path=value)), "WORKDIR") == [(value,)]
 
 
-# --- chains -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("commands", "code", "out"),
     [
-        (("true", "echo a"), 0, "a\n"),
         (("false", "echo a"), 1, ""),
         (("false", "true || true", "echo a"), 1, ""),
-        (("false", "true; true", "echo a"), 1, ""),
         (("false || true", "echo a"), 0, "a\n"),
-        (("if false; then true; fi", "echo a"), 0, "a\n"),
         (("for a in 1 2; do echo $a; done", "echo '; ||'"), 0, "1\n2\n; ||\n"),
         (("(cd / && false)", "echo a"), 1, ""),
-        (("(cd /; pwd)", "echo a"), 0, "/\na\n"),
-        (("{ false || true; }", "echo a"), 0, "a\n"),
-        (("echo a;", "echo b"), 0, "a\nb\n"),
         (("echo 'a  b'  c",), 0, "a  b c\n"),
         (('echo "a \' b" | cat',), 0, "a ' b\n"),
     ],
@@ -201,10 +155,3 @@ def test_a_chain_stops_at_the_first_failure(commands: tuple[str, ...], code: int
     for text in ("\n".join(chain(commands)), only(rendered(Run(commands=commands)), "RUN")[0][0]):
         done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (code, out)
-
-
-def test_a_long_command_is_told_in_lines(tmp_path: Path) -> None:
-    lines = chain((shell("echo", *(f"package-{number}" for number in range(60)), "#x", "%y"),))
-    assert len(lines) > 4
-    assert all(len(line) < 115 for line in lines)
-    assert not any(line.strip()[0] in "#%" for line in lines)

@@ -22,9 +22,7 @@ from ringleader.images.mirrors import places_of
 SHA = "a" * 64
 
 
-def item(
-    name: str, version: str, sha256: str = SHA, url: str = "https://me:secret@i.example.org/x.whl"
-) -> dict:
+def item(name, version, sha256=SHA, url="https://me:secret@i.example.org/x.whl"):
     hashes = {"archive_info": {"hashes": {"sha256": sha256}} if sha256 else {}}
     return {"metadata": {"name": name, "version": version}, "download_info": {"url": url, **hashes}}
 
@@ -45,37 +43,19 @@ def test_the_question_is_about_the_image_s_python_and_base(asked: lock_file.Ques
     assert not [one for one in asked.placed[""] if "ringleader" in one], "our own wheel is no index's"
 
 
-def test_a_lock_that_is_there_already_is_not_asked_about() -> None:
-    locked = opened(
-        "pytorch-cpu", RecipeOptions(set=("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
-    )
-    assert "pillow>=11" in lock_file.question(locked).placed[""]
-
-
 def test_another_machine() -> None:
     asked = lock_file.question(opened("pytorch-cpu"), platform="linux/arm64")
     assert {one.rpartition("_")[2] for one in asked.platforms} == {"aarch64"} or all(
         one.endswith("aarch64") for one in asked.platforms
     )
+    wheels = lock_file.question(opened("pytorch-cpu", RecipeOptions(set=("packages.wheels=wheels",))))
+    words = lock_file.argv(wheels, python="py", target="/t", directory="/d")
+    assert "--no-index" in words and wheels.indexes == ()
+    assert words[words.index("--find-links") + 1] == "/d/wheels", "wheels of the recipe are the only place"
+    locked = RecipeOptions(set=("packages.lock=requirements.lock", "packages.pip=pillow>=11"))
+    assert "pillow>=11" in lock_file.question(opened("pytorch-cpu", locked)).placed[""]
     with pytest.raises(RequestError, match="linux/amd64 or linux/arm64"):
         lock_file.question(opened("pytorch-cpu"), platform="linux/s390x")
-
-
-def test_mirrors_are_asked_and_not_written_down() -> None:
-    asked = lock_file.question(
-        opened("pytorch-cpu", RecipeOptions(mirror=("pip=https://pip.example.org/simple",)))
-    )
-    words = lock_file.argv(asked, python="py", target="/t", directory="/d")
-    assert words[words.index("--index-url") + 1] == "https://pip.example.org/simple"
-    assert "example.org" not in lock_file.text(asked, [], [item("a", "1")])
-
-
-def test_wheels_of_the_recipe_are_the_only_place() -> None:
-    asked = lock_file.question(opened("pytorch-cpu", RecipeOptions(set=("packages.wheels=wheels",))))
-    words = lock_file.argv(asked, python="py", target="/t", directory="/d")
-    assert "--no-index" in words
-    assert words[words.index("--find-links") + 1] == "/d/wheels"
-    assert asked.indexes == ()
 
 
 INDEX = "https://download.pytorch.org/whl/cpu"
@@ -92,6 +72,17 @@ def test_each_package_has_one_place_where_it_may_come_from(asked: lock_file.Ques
     text = lock_file.text(asked, [own], [item("numpy", "2.0")])
     assert f"torch @ {INDEX}/torch-2.8.0%2Bcpu-x.whl --hash=sha256:{SHA}\n" in text
     assert f"numpy==2.0 --hash=sha256:{SHA}\n" in text and "index-url" not in text
+    found = [item("Typing_Extensions", "4.1"), item("click", "8.1.7", "b" * 64)]
+    lines = lock_file.text(asked, [], found).splitlines()
+    assert lines[0].startswith("# Written by `ringleader image lock` for pytorch-cpu")
+    assert lines[1].endswith("Python 3.11, glibc 2.36, x86_64") and "secret" not in "".join(lines)
+    hashes = {"click==8.1.7": "b" * 64, "typing-extensions==4.1": SHA}
+    assert lines[2:] == [f"{name} --hash=sha256:{sha}" for name, sha in hashes.items()]
+    helper = item("helper", "1", url=f"{lock_file.PYPI}helper.whl")
+    assert f"\nhelper==1 --hash=sha256:{SHA}\n" in lock_file.text(asked, [helper], []), "only torch may not"
+    with pytest.raises(RefusedError) as caught:
+        lock_file.text(asked, [], [item("a", "1", ""), item("b", "2"), item("c", "3", "xyz")])
+    assert [fault.what.split()[0] for fault in caught.value.faults] == ["a", "c"], "without a hash"
     wrong = item("torch", "2.8.0", url="https://files.pythonhosted.org/packages/torch.whl")
     with pytest.raises(RefusedError, match=r"torch 2\.8\.0 would come from PyPI, not from its index"):
         lock_file.text(asked, [wrong], [])
@@ -102,34 +93,10 @@ def test_an_address_of_a_mirror_is_the_usual_one_in_the_file() -> None:
     place = dict(places_of(asked.recipe.mirrors).fetch)["https://download.pytorch.org/whl"]
     words = lock_file.argv(asked, python="py", target="/t", directory="/d", index=INDEX)
     assert words[words.index("--index-url") + 1] == f"{place}/cpu"
+    pip = lock_file.argv(asked, python="py", target="/t", directory="/d")
+    assert pip[:5] == ("py", "-P", "-m", "pip", "install") and "pypi.org" not in " ".join(pip)
     text = lock_file.text(asked, [item("torch", "2.8.0+cpu", url=f"{place}/cpu/torch.whl")], [])
     assert f"torch @ {INDEX}/torch.whl " in text and place not in text
-
-
-def test_historical_recipes_are_not_locked() -> None:
-    with pytest.raises(RequestError, match="historical"):
-        opened("tensorflow-1.12-verbs")
-
-
-def test_the_file(asked: lock_file.Question) -> None:
-    found = [item("Typing_Extensions", "4.1"), item("click", "8.1.7", "b" * 64)]
-    lines = lock_file.text(asked, [], found).splitlines()
-    assert lines[0].startswith("# Written by `ringleader image lock` for pytorch-cpu")
-    assert lines[1].endswith("Python 3.11, glibc 2.36, x86_64")
-    assert lines[2:] == [
-        f"click==8.1.7 --hash=sha256:{'b' * 64}",
-        f"typing-extensions==4.1 --hash=sha256:{SHA}",
-    ]
-    assert "secret" not in "".join(lines)
-
-
-def test_a_package_without_a_hash_is_refused(asked: lock_file.Question) -> None:
-    with pytest.raises(RefusedError) as caught:
-        lock_file.text(asked, [], [item("a", "1", ""), item("b", "2"), item("c", "3", "xyz")])
-    assert [fault.what.split()[0] for fault in caught.value.faults] == ["a", "c"]
-
-
-# --- asking -----------------------------------------------------------------------------------------------
 
 
 def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float = 60.0):
@@ -141,57 +108,6 @@ def ask(asked: lock_file.Question, tmp_path: Path, program: str, seconds: float 
 
 
 @pytest.mark.process
-def test_pip_s_reports_of_each_index(asked: lock_file.Question, tmp_path: Path) -> None:
-    """Asked about all packages, pip gets those of the framework's index as links, at their exact versions."""
-    torch, other = item("torch", "2.8.0+cpu", url=f"{INDEX}/torch.whl"), item("a", "1")
-    program = f"""
-import json, pathlib, sys
-words, found = sys.argv, [{torch!r}]
-if "--find-links" in words:
-    places = [words[words.index(one) + 1] for one in ("--find-links", "--constraint")]
-    page, versions = (pathlib.Path(place).read_text() for place in places)
-    assert "{INDEX}/torch.whl#sha256={SHA}" in page and versions == "torch==2.8.0+cpu\\n"
-    found.append({other!r})
-else:
-    assert words[words.index("--index-url") + 1] == {INDEX!r}
-print(json.dumps(dict(install=found)))
-"""
-    assert ask(asked, tmp_path, program) == ([torch], [other])
-
-
-NEWER = """
-import json, pathlib, sys
-words = sys.argv
-own = dict(torch=TORCH, helper=HELPER, triton=TRITON)
-if "--find-links" not in words:
-    print(json.dumps(dict(install=list(own.values()))))
-else:
-    versions = pathlib.Path(words[words.index("--constraint") + 1]).read_text()
-    if "helper==" in versions:
-        sys.exit("ERROR: conflicting dependencies")
-    assert versions == "torch==2.8.0+cpu\\n"
-    print(json.dumps(dict(install=[TORCH, NEWER, {**TRITON, "download_info": NEWER["download_info"]}])))
-"""
-
-
-@pytest.mark.process
-def test_what_a_framework_needs_may_be_newer_than_its_index_has(
-    asked: lock_file.Question, tmp_path: Path
-) -> None:
-    """What is of the same version comes from the framework's index all the same."""
-    torch, triton = item("torch", "2.8.0+cpu"), item("triton", "3.4", url=f"{INDEX}/triton.whl")
-    helper, newer = item("helper", "1"), item("helper", "9", url=f"{lock_file.PYPI}helper.whl")
-    names = {"TORCH": torch, "HELPER": helper, "TRITON": triton, "NEWER": newer}
-    program = "".join(f"{name} = {value!r}\n" for name, value in names.items()) + NEWER
-    assert ask(asked, tmp_path, program) == ([torch, triton], [newer])
-
-
-def test_only_a_framework_itself_may_not_come_from_pypi(asked: lock_file.Question) -> None:
-    helper = item("helper", "1", url=f"{lock_file.PYPI}helper.whl")
-    assert f"\nhelper==1 --hash=sha256:{SHA}\n" in lock_file.text(asked, [helper], [])
-
-
-@pytest.mark.process
 def test_pip_s_own_words_without_credentials(asked: lock_file.Question, tmp_path: Path) -> None:
     program = "import sys; sys.exit('Looking in https://me:secret@i.example.org/simple\\nERROR: no torch==9')"
     with pytest.raises(RefusedError) as caught:
@@ -199,28 +115,14 @@ def test_pip_s_own_words_without_credentials(asked: lock_file.Question, tmp_path
     assert "ERROR: no torch==9" in str(caught.value)
     assert "https://i.example.org/simple" in str(caught.value)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.process
-def test_pip_that_hangs(asked: lock_file.Question, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="did not end within 1 s"):
-        ask(asked, tmp_path, "import time; time.sleep(600)", seconds=1.0)
-
-
-@pytest.mark.process
-def test_pip_that_prints_nonsense(asked: lock_file.Question, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="finds no packages"):
-        ask(asked, tmp_path, "print('{')")
-
-
-def test_the_interpreter_is_ours(asked: lock_file.Question) -> None:
-    assert lock_file.argv(asked, python=sys.executable, target="/t", directory="/d")[:5] == (
-        sys.executable,
-        "-P",
-        "-m",
-        "pip",
-        "install",
-    )
+    for program, seconds, said in (
+        ("import time; time.sleep(600)", 1.0, "did not end within 1 s"),
+        ("print('{')", 60.0, "finds no packages"),
+    ):
+        (tmp_path / "pip/__main__.py").write_text(program)
+        with pytest.raises(RefusedError, match=said):
+            environ = {"PYTHONPATH": str(tmp_path)}
+            lock_file.ask(asked, environ=environ, directory=tmp_path, seconds=seconds)
 
 
 def wheel(directory: Path, name: str, version: str, *needs: str) -> None:

@@ -20,24 +20,6 @@ def faults(text: str, *settings: str, mirrors: tuple[str, ...] = ()) -> list[tup
     return [(fault.where, fault.what, fault.hint) for fault in caught.value.faults]
 
 
-def test_a_recipe() -> None:
-    found = recipe(
-        'name = "digits"\nabout = "Digits"\nbase = "ubuntu:24.04"\ngpus = ["h100"]\n'
-        '[labels]\n"org.example.team" = "vision"\n[mirrors]\nset = "cn"\nkeep = true\n'
-        '[torch]\nversion = "2.8.0"\n[packages]\nbuild-apt = ["gcc"]\n[files]\nenv = { A = "x" }\n'
-    )
-    assert (found.name, found.base, found.gpus) == ("digits", "ubuntu:24.04", ("h100",))
-    assert found.labels == (("org.example.team", "vision"),)
-    assert (found.mirrors.set, found.mirrors.keep) == ("cn", True)
-    assert found.blocks["torch"].version == "2.8.0"
-    assert found.blocks["packages"].build_apt == ("gcc",)
-    assert found.blocks["files"].env == (("A", "x"),)
-
-
-def test_the_old_default_of_historical_written_out() -> None:
-    assert recipe(HEAD + "historical = false") == recipe(HEAD)
-
-
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
     found = recipe_parser.recipe(bundled_recipes.text(name), name)
@@ -45,15 +27,11 @@ def test_a_recipe_as_toml_is_the_same_recipe(name: str) -> None:
     assert recipe_parser.recipe("\n".join(recipe_parser.as_toml(found)), name) == found
 
 
-# --- faults -----------------------------------------------------------------------------------------------
-
 BAD = {
     "too deep": (f"a = {'[' * 5000}", ("my.toml", "is not TOML: ", "")),
-    "too long a number": (f"a = {'9' * 5000}", ("my.toml", "is not TOML: ", "")),
     "no TOML": ("name = \n", ("my.toml:1", "is not TOML: Invalid value", "")),
     "unknown key": ('bse = "debian:12"\n' + HEAD,
      ("my.toml:1 bse", "unknown block or key", "did you mean base? ")),
-    "unknown block": (HEAD + "[toch]", ("my.toml:3 toch", "unknown block or key", "did you mean torch? ")),
     "a block of former years": (HEAD + '[tensorflow-source]\nversion = "1.12.0"',
      ("my.toml:3 tensorflow-source", "images of 2017 to 2019 are kept as Dockerfiles", "ringleader image")),
     "unknown argument": (HEAD + '[torch]\nversion = "2"\n\nverson = "1"',
@@ -62,37 +40,22 @@ BAD = {
     "number for text": (HEAD + "[torch]\nversion = 2.8",
      ("my.toml:4 torch.version", '2.8 is not text in quotes: "…"', 'write "2.8"')),
     "text for true": (HEAD + '[ucx]\ncuda = "yes"', ("my.toml:4 ucx.cuda", "'yes' is not true or false", "")),
-    "true for a number": (HEAD + "[sshd]\nport = true",
-     ("my.toml:4 sshd.port", "true is not an integer", "")),
     "out of range": (HEAD + "[sshd]\nport = 65536",
      ("my.toml:4 sshd.port", "65536 is not from 1 to 65535", "")),
-    "text for a list": (HEAD + '[packages]\napt = "gcc"',
-     ("my.toml:4 packages.apt", '\'gcc\' is not a list of texts: ["…", "…"]', "")),
     "a list with a number": (HEAD + "[packages]\napt = [1]",
      ("my.toml:4 packages.apt", '1 is not text in quotes: "…"', 'write "1"')),
     "none of the choices": (HEAD + '[mpi]\nkind = "mvapich"',
      ("my.toml:4 mpi.kind", "'mvapich' is not one of openmpi, mpich", "")),
     "not a table": (HEAD + "torch = 1",
      ("my.toml:3 torch", "1 is not a table", "write [torch] and its keys below")),
-    "a shell in a version": (HEAD + '[torch]\nversion = "2.8;id"',
-     ("my.toml:4 torch.version", "'2.8;id' is not a version", 'such as "2.8.0"')),
-    "a newline in a label": (HEAD + '[labels]\na = "x\\nRUN id"',
-     ("my.toml:4 labels.a", r"'x\nRUN id' is not one line of text, without blanks at its ends", "such as ")),
     "a label's name without quotes": (HEAD + '[labels]\na.b = "x"',
      ("my.toml:4 labels.a", "{'b': 'x'} is not text in quotes", "a name with dots needs quotes")),
-    "a key without a name": (HEAD + '"" = 1', ("my.toml:3 ", "unknown block or key", "Known: ")),
     "a newline in a variable": (HEAD + '[files.env]\nA = "x\\ny"',
      ("my.toml:4 files.env.A", r"'x\ny' is not one line of text", "such as ")),
-    "a variable that is none": (HEAD + '[files.env]\n"A B" = "x"',
-     ("my.toml:4 files.env.A B", "'A B' is not a variable's name", "such as ")),
     "a path outside": (HEAD + '[files.copy]\n"../x" = "/x"',
      ("my.toml:4 files.copy.../x", "'../x' is not a path below the recipe", "such as ")),
-    "no mirror": (HEAD + '[mirrors]\npip = "pypi.example.org"',
-     ("my.toml:4 mirrors.pip", "'pypi.example.org' is not an http or https URL", "such as ")),
     "no such set": (HEAD + '[mirrors]\nset = "mars"',
      ("my.toml:4 mirrors.set", "'mars' is not a set of mirrors", "Known: cn")),
-    "apt that cannot be": (HEAD + '[packages]\napt = ["gcc; id"]',
-     ("my.toml:4 packages.apt", "'gcc; id' is not a Debian package", "such as ")),
     "pip's option": (HEAD + '[packages]\npip = ["--index-url=http://x"]',
      ("my.toml:4 packages.pip", "'--index-url=http://x' is not a requirement of pip", "such as ")),
     "no base": ('name = "x"', ("my.toml", "base is missing", 'write base = "ubuntu:24.04"')),
@@ -123,37 +86,21 @@ def test_any_text_is_a_recipe_or_refused(text: str) -> None:
 def test_every_fault_at_once() -> None:
     text = 'name = "X"\nbase = "alpine:3"\nbse = ""\n[torch]\n[sshd]\nport = 0\n[toch]\n'
     wheres = {where for where, _, _ in faults(text, "mpi.kind=x", mirrors=("apt=x",))}
-    assert wheres == {
-        "my.toml:1 name",
-        "my.toml:2 base",
-        "my.toml:3 bse",
-        "my.toml:4 torch",
-        "my.toml:6 sshd.port",
-        "my.toml:7 toch",
-        "--set mpi.kind",
-        "--mirror apt",
-    }
+    places = ("1 name", "2 base", "3 bse", "4 torch", "6 sshd.port", "7 toch")
+    assert wheres == {*(f"my.toml:{place}" for place in places), "--set mpi.kind", "--mirror apt"}
 
 
-@pytest.mark.parametrize(
-    ("base", "what"),
-    [
+def test_bases_on_which_no_image_stands() -> None:
+    for base, what in (
         ("alpine:3.20", "alpine:3.20 has no apt"),
-        ("rockylinux:9", "rockylinux:9 has no apt"),
         ("registry.access.redhat.com/ubi9/ubi:9.4", "registry.access.redhat.com/ubi9/ubi:9.4 has no apt"),
-        ("amazonlinux:2023", "amazonlinux:2023 has no apt"),
         ("nvidia/cuda:12.8.1-devel-rockylinux9", "nvidia/cuda:12.8.1-devel-rockylinux9 has no apt"),
-        ("nvidia/cuda:12.8.1-devel-ubi9", "nvidia/cuda:12.8.1-devel-ubi9 has no apt"),
-        ("scratch", "scratch has no apt"),
         ("debian", "debian does not tell what it is"),
-        ("ubuntu:latest", "ubuntu:latest does not tell what it is"),
         ("registry.example.org/team/base:7", "registry.example.org/team/base:7 does not tell what it is"),
-    ],
-)
-def test_bases_on_which_no_image_stands(base: str, what: str) -> None:
-    ((where, said, hint),) = faults(f'name = "x"\nbase = "{base}"\n')
-    assert (where, said) == ("my.toml:2 base", what)
-    assert "debian:12" in hint
+    ):
+        ((where, said, hint),) = faults(f'name = "x"\nbase = "{base}"\n')
+        assert (where, said) == ("my.toml:2 base", what)
+        assert "debian:12" in hint
 
 
 def test_a_base_that_tells_what_it_is_resembles_nothing_else() -> None:
@@ -162,33 +109,20 @@ def test_a_base_that_tells_what_it_is_resembles_nothing_else() -> None:
     assert recipe('name = "x"\nbase = "debian:12-slim"\nbase-like = "debian:12"\n').base_like == "debian:12"
 
 
-def test_no_likeness_gives_an_image_apt() -> None:
-    ((where, what, _),) = faults('name = "x"\nbase = "alpine:3.20"\nbase-like = "debian:12"\n')
-    assert (where, what) == ("my.toml:2 base", "alpine:3.20 has no apt")
-
-
-@pytest.mark.parametrize(
-    "url", ["https://", "https://:80", "https://-", "https://...", "http://a:123456", "ftp://a"]
-)
-def test_urls_without_a_host(url: str) -> None:
-    found = faults(HEAD + f'[mirrors]\npip = "{url}"\nset = "mars"\n')
-    assert [one[0] for one in found] == ["my.toml:4 mirrors.pip", "my.toml:5 mirrors.set"]
-
-
-@pytest.mark.parametrize(
-    "url", ["http://a", "https://a.b-c.example:8080/x/y+z%20~/", "https://[::1]:80/simple"]
-)
-def test_urls(url: str) -> None:
-    assert recipe(HEAD + f'[mirrors]\npip = "{url}"\n').mirrors.pip == url
-
-
 def test_a_base_of_ones_own_says_what_it_resembles() -> None:
     assert recipe('name = "x"\nbase = "example.org/b:7"\nbase-like = "debian:12"\n').base_like == "debian:12"
     ((where, what, _),) = faults('name = "x"\nbase = "example.org/b:7"\nbase-like = "alpine:3"\n')
     assert (where, what) == ("my.toml:3 base-like", "'alpine:3' is not a known base with apt")
+    ((where, what, _),) = faults('name = "x"\nbase = "alpine:3.20"\nbase-like = "debian:12"\n')
+    assert (where, what) == ("my.toml:2 base", "alpine:3.20 has no apt")
 
 
-# --- changes ----------------------------------------------------------------------------------------------
+def test_urls() -> None:
+    for url in ("https://", "https://:80", "https://-", "https://...", "http://a:123456", "ftp://a"):
+        found = faults(HEAD + f'[mirrors]\npip = "{url}"\nset = "mars"\n')
+        assert [one[0] for one in found] == ["my.toml:4 mirrors.pip", "my.toml:5 mirrors.set"]
+    for url in ("http://a", "https://a.b-c.example:8080/x/y+z%20~/", "https://[::1]:80/simple"):
+        assert recipe(HEAD + f'[mirrors]\npip = "{url}"\n').mirrors.pip == url
 
 
 def test_changes() -> None:
@@ -218,25 +152,16 @@ def test_changes() -> None:
     assert (found.mirrors.set, found.mirrors.pip) == ("cn", "https://pypi.example.org/simple")
 
 
-@pytest.mark.parametrize(
-    ("setting", "where", "what"),
-    [
+def test_changes_that_are_none() -> None:
+    for setting, where, what in (
         ("torch", "--set", "'torch' is not KEY=VALUE"),
-        ("=x", "--set", "'=x' is not KEY=VALUE"),
         ("torch.compute=3", "--set torch.compute", "unknown key"),
-        ("toch.version=3", "--set toch", "unknown block or key"),
         (f"sshd.port={'9' * 5000}", "--set sshd.port", f"'{'9' * 70}"),
-        ("sshd.port=many", "--set sshd.port", "'many' is not an integer"),
         ("ucx.cuda=1", "--set ucx.cuda", "'1' is not true or false"),
-        ("torch=2", "--set torch", "'2' is not a table"),
         ("torch.version.x=2", "--set torch.version.x", "version has no keys of its own"),
-        ("base.x=2", "--set base.x", "base has no keys of its own"),
         ("torch..version=2", "--set", "'torch..version=2' is not KEY=VALUE"),
-        (".version=2", "--set", "'.version=2' is not KEY=VALUE"),
         ("files.env.A=\udcff", "--set files.env.A", r"'\udcff' is not one line of text"),
         ("historical=true", "--set historical", "images of 2017 to 2019 are kept as Dockerfiles"),
-    ],
-)
-def test_changes_that_are_none(setting: str, where: str, what: str) -> None:
-    found = faults(HEAD + '[torch]\nversion = "2.8.0"\n', setting)
-    assert any(one[0] == where and one[1].startswith(what) for one in found), found
+    ):
+        found = faults(HEAD + '[torch]\nversion = "2.8.0"\n', setting)
+        assert any(one[0] == where and one[1].startswith(what) for one in found), found

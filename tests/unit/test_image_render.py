@@ -34,7 +34,6 @@ def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """A recipe of one's own with its files, in a directory."""
     directory = tmp_path / "recipes"
     (directory / "src").mkdir(parents=True)
     (directory / "src/train.py").write_text("print('hello')\n")
@@ -45,15 +44,6 @@ def mine(tmp_path: Path) -> Path:
     return directory
 
 
-# --- on standard output -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("form", "suffix"), [("dockerfile", "Dockerfile"), ("apptainer", "def")])
-def test_a_profile(call: Call, form: str, suffix: str) -> None:
-    code, out, err = call("image", "render", "pytorch-cpu", "--format", form)
-    assert (code, out, err) == (0, (GOLDEN / f"pytorch-cpu.{suffix}").read_text(), "")
-
-
 def test_a_file_and_changes(call: Call, mine: Path) -> None:
     code, out, _ = call(
         "image", "render", str(mine / "mine.toml"), "--set", "torch.version=2.9.1", "--mirror", "cn"
@@ -62,29 +52,18 @@ def test_a_file_and_changes(call: Call, mine: Path) -> None:
     assert "torch==2.9.1" in out
     assert "FROM docker.m.daocloud.io/library/debian:12\n" in out
     assert "COPY --chown=1000:1000 src/train.py /opt/train/train.py" in out
-
-
-def test_another_base(call: Call) -> None:
-    code, out, _ = call("image", "render", "pytorch-cpu", "--base", "ubuntu:24.04")
-    assert (code, "FROM ubuntu:24.04\n" in out) == (0, True)
-
-
-def test_json(call: Call, mine: Path) -> None:
-    code, out, _ = call("image", "render", str(mine / "mine.toml"), "--json")
+    code, out, _ = call("image", "render", str(mine / "mine.toml"), "--base", "ubuntu:24.04", "--json")
     found = json.loads(out)
-    assert code == 0
-    assert (found["name"], found["format"]) == ("mine", "dockerfile")
-    assert found["text"].startswith("# Made by")
-    assert {"src/train.py", "data"} <= set(found["context"])
+    assert code == 0 and (found["name"], found["format"]) == ("mine", "dockerfile")
+    assert "FROM ubuntu:24.04\n" in found["text"] and {"src/train.py", "data"} <= set(found["context"])
+    code, out, _ = call("image", "render", "pytorch-cpu", "--format", "apptainer")
+    assert (code, out) == (0, (GOLDEN / "pytorch-cpu.def").read_text())
 
 
 def test_what_is_doubtful_is_said_and_what_is_historical_is_rendered(call: Call) -> None:
     code, out, err = call("image", "render", "all-frameworks-2019")
     assert (code, out) == (0, historical("all-frameworks-2019").image.kept[0])
     assert "all-frameworks-2019: gone: " in err
-
-
-# --- what is wrong ----------------------------------------------------------------------------------------
 
 
 def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
@@ -104,16 +83,11 @@ def test_what_cannot_work_is_refused(call: Call, mine: Path) -> None:
          "    → did you mean pytorch-cpu? ringleader image list shows the profiles\n"),
         (("no/such.toml",), "no/such.toml: cannot be read: No such file or directory\n"),
         (("pytorch-cpu", "--set", "torch.versoin=1"), "--set torch.versoin: unknown key\n"),
-        (("pytorch-cpu", "--mirror", "mars"), "--mirror: 'mars' is not a set of mirrors\n"),
         (("pytorch-cpu", "--mirror", "pip=x"), "--mirror pip: 'x' is not an http or https URL\n"),
         (("pytorch-cpu", "--base", "alpine:3"), "--base: alpine:3 has no apt\n"),
         (("pytorch-cpu", "--base", "debian:12\nRUN id"), r"--base: 'debian:12\nRUN id' is not a "),
-        (("pytorch-cpu", "--set", "about=\udcff"), r"--set about: '\udcff' is not one line of text"),
-        (("pytorch-cpu", "--mirror", "pip=https://:80"), "--mirror pip: 'https://:80' is not an http or"),
         (("pytorch-cpu", "--mirror", ""), "--mirror: nothing is named\n"),
-        (("pytorch-cpu", "--base", ""), "--base: nothing is named\n"),
         (("pytorch-cpu", "-o", ""), "-o: nothing is named\n"),
-        (("pytorch-cpu", "--set", "files.env.A=x\ny"), r"--set files.env.A: 'x\ny' is not one line of text"),
     ],
 )  # fmt: skip
 def test_one_message_each(call: Call, argv: tuple[str, ...], said: str) -> None:
@@ -130,9 +104,6 @@ def test_a_file_that_is_no_text(call: Call, tmp_path: Path) -> None:
     assert call("image", "render", "./d") == (2, "", "ringleader: ./d: cannot be read: Is a directory\n")
 
 
-# --- into a directory -------------------------------------------------------------------------------------
-
-
 def files(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
@@ -143,14 +114,7 @@ def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> No
     )
     assert (code, out) == (0, "")
     (wheel,) = (name for name in files(Path("out")) if name.endswith(".whl"))
-    assert files(Path("out")) == {
-        "Dockerfile",
-        "image.def",
-        ".dockerignore",
-        "src/train.py",
-        "data/a",
-        wheel,
-    }
+    assert files(Path("out")) == {"Dockerfile", "image.def", ".dockerignore", "src/train.py", "data/a", wheel}
     assert wheel in err
     assert f"COPY {wheel} " in Path("out/Dockerfile").read_text()
     assert Path("out/src/train.py").read_text() == "print('hello')\n"
@@ -158,21 +122,12 @@ def test_a_directory_with_all_that_a_builder_needs(call: Call, mine: Path) -> No
     assert [path.name for path in Path().iterdir() if path.name.startswith(".ringleader")] == []
 
 
-def test_a_second_time_it_is_written_over(call: Call, mine: Path) -> None:
-    argv = ("render", str(mine / "mine.toml"), "-o", "out")
-    assert call("image", *argv)[0] == 0
-    (mine / "src/train.py").write_text("print('new')\n")
-    code, out, _ = call("image", *argv, "--json")
-    assert code == 0
-    assert set(json.loads(out)["files"]) >= {"Dockerfile", "image.def", ".dockerignore", "src/train.py"}
-    assert Path("out/src/train.py").read_text() == "print('new')\n"
-
-
 def test_beside_the_recipe(call: Call, mine: Path) -> None:
     before = (mine / "src/train.py").stat().st_ino
     assert call("image", "render", str(mine / "mine.toml"), "-o", str(mine))[0] == 0
     assert (mine / "src/train.py").stat().st_ino == before
     assert (mine / "Dockerfile").is_file()
+    assert call("image", "render", str(mine / "mine.toml"), "-o", str(mine))[0] == 0, "a second time"
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", ".dockerignore", "src/train.py", "src"])
@@ -196,9 +151,6 @@ def test_a_file_that_is_missing_and_a_place_that_cannot_be(call: Call, mine: Pat
     Path("file").write_text("")
     code, _, err = call("image", "render", str(mine / "mine.toml"), "-o", "file")
     assert (code, "file is not a directory" in err) == (2, True)
-
-
-def test_a_directory_that_may_not_be_written(call: Call, mine: Path) -> None:
     code, out, err = call("image", "render", str(mine / "mine.toml"), "-o", "/proc/none")
     assert (code, out, "cannot be written" in err) == (3, "", True)
 
@@ -216,9 +168,6 @@ def test_only_what_is_copied_is_sent() -> None:
         "!src/lib/y",
         "!data",
     ]
-
-
-# --- list, and the group ----------------------------------------------------------------------------------
 
 
 def test_list(call: Call) -> None:

@@ -25,16 +25,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ringleader_wheel.write(tmp_path_factory.mktemp("wheel"))
 
 
-def test_its_name_is_the_one_that_is_promised(wheel: Path) -> None:
+def test_its_name_its_files_and_nothing_of_this_machine(wheel: Path, tmp_path: Path) -> None:
     assert wheel.name == ringleader_wheel.name() == f"ringleader-{ringleader.__version__}-py3-none-any.whl"
-
-
-def test_a_version_cannot_begin_another_part_of_the_name() -> None:
     assert ringleader_wheel.name("1.0-rc 1+local.2") == "ringleader-1.0_rc_1+local.2-py3-none-any.whl"
-
-
-def test_the_same_files_give_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
     assert ringleader_wheel.write(tmp_path).read_bytes() == wheel.read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        entries, names = archive.infolist(), set(archive.namelist())
+    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert {entry.external_attr >> 16 for entry in entries} <= {0o100644, 0o100755}
+    kinds = (".toml", ".html", ".css", ".js", ".typed")
+    data = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*") if path.suffix in kinds}
+    assert "py.typed" in data and {f"ringleader/{path}" for path in data} <= names
+    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", "~", "_url.json"))]
 
 
 def test_every_file_is_listed_with_its_digest(wheel: Path) -> None:
@@ -52,28 +54,6 @@ def test_every_file_is_listed_with_its_digest(wheel: Path) -> None:
         *sorted(name for name in names if name.startswith("ringleader/")),
         *(f"{INFO}/{name}" for name in ("METADATA", "WHEEL", "entry_points.txt", "licenses/LICENSE")),
     ]
-
-
-def test_data_files_are_in_it_and_passing_ones_are_not(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-    data = {
-        f"ringleader/{path.relative_to(PACKAGE).as_posix()}"
-        for path in PACKAGE.rglob("*")
-        if path.is_file() and path.suffix in (".toml", ".html", ".css", ".js", ".typed")
-    }
-    assert data <= names
-    assert "ringleader/py.typed" in data
-    assert not [name for name in names if "__pycache__" in name or name.endswith((".pyc", "~"))]
-
-
-def test_nothing_tells_of_this_machine(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        dates = {entry.date_time for entry in archive.infolist()}
-        modes = {entry.external_attr >> 16 for entry in archive.infolist()}
-        assert "direct_url.json" not in {name.rpartition("/")[2] for name in archive.namelist()}
-    assert dates == {(1980, 1, 1, 0, 0, 0)}
-    assert modes <= {0o100644, 0o100755}
 
 
 @pytest.mark.process

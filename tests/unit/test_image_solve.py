@@ -12,16 +12,7 @@ from ringleader.cli.main import ringleader
 from ringleader.errors import RequestError
 from ringleader.images import recipe_parser
 from ringleader.images.check import BAD, check, selection_of
-from ringleader.images.solve import (
-    CHECKS,
-    NETWORKS,
-    Constraints,
-    brief,
-    parse,
-    parts,
-    recipe_text,
-    solve,
-)
+from ringleader.images.solve import NETWORKS, Constraints, brief, parse, parts, recipe_text, solve
 from ringleader.images.tables import load
 
 TABLES = load()
@@ -35,31 +26,19 @@ def solved(words: str) -> str:
     ("words", "told"),
     [
         ("torch=2.8 gpu=h100", "torch=2.8.0 base=ubuntu:24.04"),
-        ("gpu=h100", "torch=2.15.0 base=ubuntu:24.04"),
-        ("torch=newest", "torch=2.15.0 base=ubuntu:24.04"),
-        ("torch=2.9", "torch=2.9.1 base=ubuntu:24.04"),
         ("torch=2.8 gpu=p100", "torch=2.8.0 (cu126) base=ubuntu:24.04"),
         ("torch=2.8 cuda=none", "torch=2.8.0 (cpu) base=ubuntu:24.04"),
-        ("torch=2.8 cuda=12.9", "torch=2.8.0 (cu129) base=ubuntu:24.04"),
         ("torch=newest driver=550.54", "torch=2.14.1 (cu126) base=ubuntu:24.04"),
-        ("torch=newest driver=550.54 cuda=12", "torch=2.14.1 (cu126) base=ubuntu:24.04"),
         ("torch=newest gpu=b200 cuda=12", "torch=2.11.0 (cu128) base=ubuntu:24.04"),
-        ("torch=2 nccl=2.27.3", "torch=2.8.0 base=ubuntu:24.04"),
         ("torch=2.8 python=3.13", "torch=2.8.0 base=debian:13"),
-        ("torch=2.8 python=3.11", "torch=2.8.0 base=debian:12"),
         ("torch=2.15 python=3.15", "torch=2.15.0 base=ubuntu:24.04 python=3.15"),
-        ("torch=2.8 base=debian:bookworm", "torch=2.8.0 base=debian:12"),
         ("torch=2.8 base=debian:11", "torch=2.8.0 base=debian:11 python=3.12"),
-        ("torch=2.8 mpi=openmpi-5.0", "torch=2.8.0 base=debian:13"),
         ("tensorflow=2.15", "tensorflow=2.15.1 base=debian:12"),
         (* ("tensorflow=2.12 gpu=a100",),
          "tensorflow=2.12.1 base=nvidia/cuda:11.8.0-cudnn8-runtime-ubuntu22.04 python=3.11"),
         ("torch=newest tensorflow=newest gpu=h100",
          "torch=2.14.1 (cu126) tensorflow=2.21.0 base=ubuntu:24.04"),
-        ("torch=newest tensorflow=newest gpu=b200",
-         "torch=2.11.0 (cu128) tensorflow=2.21.0 base=ubuntu:24.04"),
         ("torch=2.8 tensorflow=2.20", "torch=2.8.0 tensorflow=2.20.0 base=ubuntu:24.04"),
-        ("torch=2.8 rdma=mlnx-ofed", "torch=2.8.0 base=ubuntu:24.04"),
     ],
 )  # fmt: skip
 def test_the_newest_set_that_fits_is_proposed(words: str, told: str) -> None:
@@ -79,12 +58,6 @@ def told_of(words: str) -> str:
          "without cuda=13: torch=2.8.0")),
         ("torch=2.8 python=3.14 network=tcp",
          ("torch=2.8 and python=3.14 do not", "Python 3.9–3.13", "without torch=2.8: torch=2.15.0")),
-        ("torch=2.15 gpu=v100 mpi=openmpi",
-         ("torch=2.15 and gpu=v100 do not", "gpu v100: compute capability 7.0 [developer.nvidia.com")),
-        ("torch=2.8 tensorflow=2.19",
-         ("torch=2.8 and tensorflow=2.19 do not", "pip cannot install both", "without tensorflow=2.19")),
-        ("torch=2.15 driver=525 gpu=h100",
-         ("torch=2.15 and driver=525 do not", "needs driver 580", "without driver=525: torch=2.15.0")),
         ("torch=2.6 gpu=h100",
          ("nothing fits torch=2.6: Ringleader needs PyTorch 2.8", "nearest that fits is torch=2.8.0")),
         ("torch=2.8 base=ubuntu:16.04",
@@ -101,41 +74,26 @@ def test_wishes_that_clash_are_named_with_rows_and_what_fits(words: str, told: t
         assert part in text, text
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
+def test_words_that_are_no_wishes() -> None:
+    for words, told in (
         ("torch", "is not NAME=VALUE"),
-        ("torch=", "is not NAME=VALUE"),
         ("torhc=2.8", "did you mean torch?"),
         ("torch=2.8 torch=2.9", "torch is given twice"),
         ("torch=9.1", "there is no PyTorch 9.1"),
-        ("torch=latest", "is not a version"),
-        ("torch=2.8*", "is not a version"),
         ("tensorflow=3", "nearest: 2.19.1, 2.20.0, 2.21.0"),
-        ("python=4", "there is no Python in the tables 4"),
         ("base=alpine:3", "is not a base that the tables know"),
-        ("base=nvidia/cuda:12.8.1-base-ubuntu24.04", "is not a base that the tables know"),
         ("cuda=12.7", "there is no CUDA 12.7"),
-        ("nccl=1.0", "there is no NCCL 1.0"),
         ("gpu=h100,h900", "unknown GPU h900"),
         ("driver=new", "such as 550.54.15"),
-        ("mpi=lam", "unknown MPI"),
         ("mpi=openmpi-9", "there is no openmpi 9"),
-        ("rdma=ofed", "unknown user space"),
-        ("network=ethernet", "unknown network"),
-    ],
-)
-def test_words_that_are_no_wishes(words: str, told: str) -> None:
-    assert told in told_of(words)
+    ):
+        assert told in told_of(words)
 
 
 def test_all_wrong_words_are_told_at_once() -> None:
     with pytest.raises(RequestError) as caught:
         parse(["torhc=1", "gpu=h900", "torch=9", "base=x\ny"], TABLES)
     assert [fault.where for fault in caught.value.faults] == ["torhc=1", "gpu=h900", "torch=9", "base=x?y"]
-
-
-# --- all constraints --------------------------------------------------------------------------------------
 
 
 def of(*values: str) -> some.SearchStrategy[str]:
@@ -176,23 +134,8 @@ def test_what_is_proposed_fits_has_what_was_asked_for_and_reads_back(constraints
     assert {"base", "Python"} <= {part.name for part in parts(found, TABLES)}
     again = selection_of(recipe_parser.recipe(recipe_text(found, ""), "solved.toml"))
     assert not [one for one in check(again, TABLES) if one.level in BAD]
-    same = (
-        "base",
-        "python",
-        "torch",
-        "torch_variant",
-        "tensorflow",
-        "cuda",
-        "mpi",
-        "ucx_source",
-        "rdma",
-        "gpus",
-    )
-    for name in same:
+    for name in (*("base", "python", "torch", "torch_variant", "tensorflow", "cuda"), "mpi", "rdma", "gpus"):
         assert getattr(again, name) == getattr(found, name), name
-
-
-# --- the command -------------------------------------------------------------------------------------
 
 
 def run(*words: str) -> Result:
@@ -226,13 +169,6 @@ def test_json_has_parts_and_warnings() -> None:
     assert [one["rule"] for one in found["warnings"]] == ["nccl-gid"]
 
 
-def test_a_recipe_is_accepted_by_check() -> None:
-    done = run("torch=2.8", "gpu=h100", "mpi=openmpi", "network=roce", "--recipe")
-    assert done.output.startswith("# ringleader image solve torch=2.8 gpu=h100 mpi=openmpi network=roce\n")
-    checked = CliRunner().invoke(ringleader, ["image", "check", "-"], input=done.output)
-    assert checked.exit_code == 0 and "pytorch-2.8.0  fits" in checked.output
-
-
 @pytest.mark.parametrize(
     "words", [(), ("torch=2.8", "--json", "--recipe"), ("torch=99",), ("torch=2.8", "cuda=13")]
 )
@@ -240,9 +176,3 @@ def test_a_wrong_request_prints_nothing_and_is_told(words: tuple[str, ...]) -> N
     done = run(*words)
     assert isinstance(done.exception, RequestError) and done.exception.exit_code == 2
     assert done.output == ""
-
-
-def test_help_names_every_word() -> None:
-    text = run("--help").output
-    for word in CHECKS:
-        assert f"{word}=" in text, word

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from ringleader.finding import UNVERIFIED, Cited
+from ringleader.finding import UNVERIFIED
 from ringleader.images.base_image import find_base, find_cuda_image
-from ringleader.images.tables import Tables, bases, load, read, rows, rows_by
+from ringleader.images.tables import Tables, load, rows, rows_by
 from ringleader.images.tables.version_order import at_least, key, matches, nearest, newest, series
 
 ROOT = Path(__file__).parents[2]
@@ -30,31 +30,16 @@ def every_row(tables: Tables) -> Iterator[object]:
         yield from found if isinstance(found, tuple) else (found,)
 
 
-# --- rows -----------------------------------------------------------------------------------------
-
-
 def test_every_row_says_what_it_is_and_where_that_is_written() -> None:
     seen: set[str] = set()
     for row in every_row(load()):
-        cited = row.cited()  # type: ignore[attr-defined]
+        cited = row.cited()
         assert cited.row and cited.says, row
         assert cited.shown_source == (cited.source or UNVERIFIED)
         assert f"[{cited.shown_source}]" in str(cited)
         assert f"{cited}" not in seen, f"twice: {cited}"
         seen.add(str(cited))
     assert len(seen) > 200
-
-
-def test_a_row_without_a_source_reads_unverified() -> None:
-    assert str(Cited(row="gpu x", says="y", source="")) == "gpu x: y [unverified]"
-    unverified = [row for row in every_row(load()) if not row.source]  # type: ignore[attr-defined]
-    assert unverified, "nothing is unverified any more: then this test may go"
-
-
-def test_files_have_only_known_tables() -> None:
-    known = {"base", "packaged", "release", "wheel", "set", "driver", "image", "architecture", "gpu", "nccl"}
-    for name in {one.metadata["place"].partition(".")[0] for one in fields(Tables)}:
-        assert set(read(name)) <= known | {"cudnn", "floor", "user-space", "rule"}, name
 
 
 def test_versions_are_versions() -> None:
@@ -146,88 +131,47 @@ class Sample:
     source: str = ""
 
 
-def test_rows_become_values() -> None:
-    found = rows(Sample, [{"name": "a", "many": ["b"], "pairs": {"c": "d"}, "yes": True}])
-    assert found == (Sample(name="a", many=("b",), pairs=(("c", "d"),), yes=True),)
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
+def test_rows_that_are_not_well_formed_are_refused() -> None:
+    for row, told in (
         ({}, "no name"),
         ({"name": "a", "nome": "b"}, "unknown key nome"),
-        ({"name": 1}, "not str"),
         ({"name": "a", "many": "b"}, "not tuple"),
-        ({"name": "a", "many": [1]}, "not tuple"),
         ({"name": "a", "yes": "true"}, "not bool"),
-    ],
-)
-def test_rows_that_are_not_well_formed_are_refused(row: dict[str, object], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        rows(Sample, [row])
+    ):
+        found = rows(Sample, [{"name": "a", "many": ["b"], "pairs": {"c": "d"}, "yes": True}])
+        assert found == (Sample(name="a", many=("b",), pairs=(("c", "d"),), yes=True),)
+        with pytest.raises(ValueError, match="two rows of one name"):
+            rows_by("name", Sample, [{"name": "a"}, {"name": "b"}, {"name": "a", "yes": True}])
+        with pytest.raises(ValueError, match=told):
+            rows(Sample, [row])
 
 
-def test_two_rows_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="two rows of one name"):
-        rows_by("name", Sample, [{"name": "a"}, {"name": "b"}, {"name": "a", "yes": True}])
-
-
-# --- references of images -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("reference", "name"),
-    [
-        ("debian:12", "debian:12"),
+def test_a_reference_tells_its_base() -> None:
+    for reference, name in (
         ("debian:bookworm-slim", "debian:12"),
-        ("debian:12.11-slim", "debian:12"),
         ("debian:trixie-20260101", "debian:13"),
-        ("ubuntu:24.04", "ubuntu:24.04"),
         ("ubuntu:noble", "ubuntu:24.04"),
         ("ubuntu:24.04@sha256:" + "0" * 64, "ubuntu:24.04"),
-        ("docker.io/library/ubuntu:22.04", "ubuntu:22.04"),
-        ("localhost:5000/library/debian:12", "debian:12"),
         ("nvidia/cuda:12.8.1-base-ubuntu24.04", "ubuntu:24.04"),
         ("nvcr.io/nvidia/cuda:9.0-cudnn7-devel-ubuntu16.04", "ubuntu:16.04"),
         ("debian", ""),
-        ("debian:latest", ""),
         ("debian:stable", ""),
-        ("ubuntu:24", ""),
-        ("debian@sha256:" + "0" * 64, ""),
-        ("nvidia/cuda:latest", ""),
         ("notdebian:12", ""),
         ("debian:120", ""),
-        ("nvcr.io/nvidia/pytorch:25.01-py3", ""),
         ("", ""),
-    ],
-)
-def test_a_reference_tells_its_base(reference: str, name: str) -> None:
-    found = find_base(reference)
-    assert (found.name if found else "") == name
+    ):
+        found = find_base(reference)
+        assert (found.name if found else "") == name
 
 
-@given(some.text(max_size=40))
-def test_no_reference_breaks_it(reference: str) -> None:
-    found = find_base(reference)
-    assert found is None or found in bases()
-
-
-@pytest.mark.parametrize(
-    ("reference", "told"),
-    [
+def test_an_image_of_cuda_tells_its_version() -> None:
+    for reference, told in (
         ("nvidia/cuda:12.8.1-base-ubuntu24.04", ("12.8.1", "base", False)),
-        ("nvidia/cuda:12.8.1-cudnn-devel-ubuntu24.04", ("12.8.1", "devel", True)),
         ("mirror.example.org/nvidia/cuda:9.0-cudnn7-runtime-ubuntu16.04", ("9.0", "runtime", True)),
-        ("ubuntu:24.04", None),
         ("other/cuda:12.8.1-base-ubuntu24.04", None),
-    ],
-)
-def test_an_image_of_cuda_tells_its_version(reference: str, told: tuple[str, str, bool] | None) -> None:
-    found = find_cuda_image(reference)
-    assert (found and (found.version, found.flavor, found.has_cudnn)) == told
-
-
-# --- versions -------------------------------------------------------------------------------------
+    ):
+        found = find_cuda_image(reference)
+        assert (found and (found.version, found.flavor, found.has_cudnn)) == told
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -245,9 +189,6 @@ def test_the_nearest_versions_are_known_and_in_order(pairs: list[tuple[int, int]
     assert set(found) <= set(known) and len(found) <= 3
     assert list(found) == sorted(found, key=key)
     assert len(found) == min(3, len(set(known)))
-
-
-# --- finding rows ---------------------------------------------------------------------------------
 
 
 def test_rows_are_found_as_users_write_them() -> None:

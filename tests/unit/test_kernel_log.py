@@ -9,9 +9,6 @@ docker/for-linux issue 1001, reportportal/kubernetes issue 203.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,36 +42,27 @@ def value(event: dict[str, Any]) -> KernelEvent:
 @pytest.mark.parametrize(
     ("what", "kind", "number", "device", "says", "line"), LINES, ids=[one[5][:60] for one in LINES]
 )
-def test_lines_of_kernels_and_what_they_mean(
-    what: str, kind: str, number: str, device: str, says: str, line: str
-) -> None:
+def test_lines_of_kernels_and_what_they_mean(what, kind, number, device, says, line):
     event = kernel_log.event_of(line, NOW, WALL)
     if what == "nothing":
         assert event is None
         return
-    assert event is not None
     assert (event["kind"], event["number"], event["device"] or "-") == (kind, int(number), device)
     assert says in sentence(value(event)) and event["text"] in line
     assert not event["text"].startswith(("[", "4,")) and "kernel:" not in event["text"]
     assert meaning(value(event)).is_fault is (what == "fault") and meaning(value(event)).remedy
 
 
-@pytest.mark.parametrize(
-    ("line", "at"),
-    [
-        (f"[ 1234.5] {XID}", 1234.5),
-        (f"4,100,1234500000,-;{XID}", 1234.5),
-        (f"Nov  1 01:01:01 h kernel: [ 1234.5] {XID}", 1234.5),
-        (f"{XID}", None),
-        (f"Nov 17 13:16:56 h kernel: {XID}", None),
-        (f"9999999999-99-99T00:00:00 h kernel: {XID}", None),
-        (f"2026-05-28T20:26:30+00:00 h kernel: {XID}", NOW - 10),
-        (f"2031-01-01T00:00:00+00:00 h kernel: {XID}", NOW),
-    ],
-)
-def test_the_time_of_a_line_is_the_kernels_else_that_of_the_clock(line: str, at: float | None) -> None:
-    event = kernel_log.event_of(line, NOW, WALL)
-    assert event is not None and event["at"] == at
+def test_the_time_of_a_line_is_the_kernels_else_that_of_the_clock() -> None:
+    for before, at in {
+        **{"[ 1234.5] ": 1234.5, "4,100,1234500000,-;": 1234.5, "": None},
+        **{"Nov  1 01:01:01 h kernel: [ 1234.5] ": 1234.5, "Nov 17 13:16:56 h kernel: ": None},
+        "9999999999-99-99T00:00:00 h kernel: ": None,
+        "2026-05-28T20:26:30+00:00 h kernel: ": NOW - 10,
+        "2031-01-01T00:00:00+00:00 h kernel: ": NOW,
+    }.items():
+        event = kernel_log.event_of(before + XID, NOW, WALL)
+        assert event is not None and event["at"] == at, before
 
 
 def test_alike_lines_are_one_event_and_those_before_a_start_of_the_host_none() -> None:
@@ -104,23 +92,15 @@ def test_devices_get_the_names_that_people_have_for_them(tmp_path: Path) -> None
     assert "the link of mlx5_3, ens1f0np0 (0000:5c:00.0) went down" in sentence(nic)
 
 
-# --- files --------------------------------------------------------------------------------------------------
+HOW = {
+    "rotated": lambda path: path.rename(path.with_suffix(".1")),
+    "removed": lambda path: path.unlink(),
+    "emptied": lambda path: os.truncate(path, 0),
+}
 
 
-def rotated(path: Path) -> None:
-    path.rename(path.with_suffix(".1"))
-
-
-def removed(path: Path) -> None:
-    path.unlink()
-
-
-def emptied(path: Path) -> None:
-    os.truncate(path, 0)
-
-
-@pytest.mark.parametrize("how", [rotated, removed, emptied])
-def test_a_log_that_rotates_is_followed(how: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", HOW)
+def test_a_log_that_rotates_is_followed(how: str, tmp_path: Path) -> None:
     path = tmp_path / "kern.log"
     path.write_text("old\n" * 100 + XID)  # the line is not whole yet
     assert [one.number for one in read_host(log=str(path), areas=LOG).kernel_log.events] == [79]
@@ -131,7 +111,7 @@ def test_a_log_that_rotates_is_followed(how: Callable[[Path], None], tmp_path: P
     with path.open("a") as file:
         file.write("first\nhal")
     assert log.lines() == ["first"]
-    how(path)
+    HOW[how](path)
     assert log.lines() == []
     with path.open("a") as file:
         file.write("second\n")
@@ -181,22 +161,13 @@ def test_a_log_that_cannot_be_read_is_no_fault(what: str, tmp_path: Path) -> Non
         assert len(watch.take()["events"]) == 1
 
 
-def test_this_machines_log_is_read_or_its_reason_is_known() -> None:
-    host = read_host(areas=LOG, log="")
-    found = host.kernel_log
-    assert "the kernel's log" in host.late_areas or bool(found.source) != bool(found.why)
-
-
-# --- while a job runs ---------------------------------------------------------------------------------------
-
-
 def counter(root: Path, name: str, number: int, place: str = "counters") -> None:
     path = root / "sys/class/infiniband/mlx5_0/ports/1" / place / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{number}\n")
 
 
-def test_errors_of_ports_are_judged_by_what_they_grow(tmp_path: Path) -> None:
+def test_errors_of_ports_are_judged_by_what_they_grow(tmp_path, monkeypatch):
     counter(tmp_path, "symbol_error", 7)
     counter(tmp_path, "link_downed", 200)
     counter(tmp_path, "port_rcv_packets", 10**9)
@@ -218,29 +189,11 @@ def test_errors_of_ports_are_judged_by_what_they_grow(tmp_path: Path) -> None:
         "port.flaps": "mlx5_0/1 has counted link_downed 3 since the job began",
     }
     assert watch.take(at_end=True) == {}
-
-
-def test_a_port_that_answers_slowly_is_not_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counter(tmp_path, "symbol_error", 7)
     slow: set[str] = set()
-    assert traffic_counters.errors(str(tmp_path), slow) == {"mlx5_0/1": {"symbol_error": 7}} and not slow
-    monkeypatch.setattr(traffic_counters, "SLOW_SECONDS", -1.0)
-    assert traffic_counters.errors(str(tmp_path), slow) == {} and slow == {"mlx5_0/1"}
-    monkeypatch.undo()
-    assert traffic_counters.errors(str(tmp_path), slow) == {}
-
-
-@pytest.mark.process
-def test_journalctl_takes_the_options() -> None:
-    """What it prints depends on the machine; options that it doesn't take are an error in any case."""
-    argv = kernel_log.PROGRAMS[1]
-    assert "-qkb" in argv, "a word behind b would be the number of a start of the host"
-    if shutil.which(argv[0]) is None:
-        pytest.skip("no journalctl")
-    said = subprocess.run(argv, capture_output=True, text=True, check=False).stderr
-    assert "Failed to parse" not in said and "option" not in said
+    with monkeypatch.context() as late:
+        late.setattr(traffic_counters, "SLOW_SECONDS", -1.0)
+        assert traffic_counters.errors(str(tmp_path), slow) == {} and slow == {"mlx5_0/1"}
+    assert traffic_counters.errors(str(tmp_path), slow) == {}, "a port that answers slowly is not read again"
 
 
 def test_agents_read_the_errors_that_the_checks_judge() -> None:
@@ -251,6 +204,12 @@ def test_agents_read_the_errors_that_the_checks_judge() -> None:
         for name in row.get("counters", ())
     ]
     assert {*judged} == {name for names in traffic_counters.ERRORS.values() for name in names}
+    numbers = [number for row in table()["xids"] for number in row[0]]
+    assert {action for _, _, action in table()["xids"]} <= {*table()["actions"]}
+    assert len(numbers) == len({*numbers}) > 40
+    assert "-qkb" in kernel_log.PROGRAMS[1], "a word behind b would be the number of a start of the host"
+    for words in ({}, {"events": [{}]}, {"events": [{"kind": 3, "text": "x"}]}, {"errors": {"p": {"x": 1}}}):
+        assert HostFaults().take("h1", words, 0.0) == [], "words of an agent that are none"
 
 
 class Launcher:
@@ -268,11 +227,11 @@ def test_an_agent_reports_what_its_kernel_says_from_the_start_on(tmp_path: Path)
     path.write_text(XID + "\n")
     evidence = RankEvidence()
     evidence.begin({"counters": True, "kernel_log": str(path)}, {}, str(tmp_path))
-    evidence.sample(launcher)  # type: ignore[arg-type]
+    evidence.sample(launcher)
     assert launcher.said == []
     with path.open("a") as file:
         file.write(f"{FLAP}\n{FLAP}\n")
-    evidence.sample(launcher, at_end=True)  # type: ignore[arg-type]
+    evidence.sample(launcher, at_end=True)
     (words,) = launcher.said
     assert words["do"] == "kernel" and [one["count"] for one in words["events"]] == [2]
     evidence.end()
@@ -298,12 +257,9 @@ CORRECTED = f"{AER}Corrected, type=Data Link Layer"
 RECOVERY = "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x0 (None) to"
 
 
-@pytest.mark.parametrize(
-    ("said", "how", "quotes"),
-    [
+def test_a_failing_ranks_message_quotes_the_kernel():
+    for said, how, quotes in (
         ({"h2": events(XID, gpu=0)}, ended(), ["h2: Xid 79"]),
-        ({"h2": events(XID, gpu=3)}, ended(), ["h2: Xid 79"]),
-        ({"h1": events(XID), "h2": events(FLAP)}, ended(), ["h1: Xid 79", "h2: the link"]),
         (
             {
                 "h1": events(XID),
@@ -312,66 +268,43 @@ RECOVERY = "NVRM: Xid (PCI:0000:05:00): 154, GPU recovery action changed from 0x
             ended(),
             ["h2: Xid 79", "h2: 0000:5c:00.0: its driver", "h1: Xid 79"],
         ),
-        ({"h1": events(OOM)}, ended(signal=9), []),
         ({"h2": events(OOM)}, ended(signal=9, at=500.0), []),
         ({"h2": events(OOM)}, ended(signal=9), ["h2: memory ran out"]),
-        ({"h2": events(OOM)}, ended(), []),
         ({"h1": events(USED_BADLY)}, ended(), []),
         ({"h2": events(USED_BADLY)}, ended(), ["h2: Xid 31"]),
         ({"h2": {"errors": {"mlx5_0/1": {"link_downed": 1}}}}, ended(), ["h2: mlx5_0/1 has counted"]),
-    ],
-)
-def test_a_failing_ranks_message_quotes_the_kernel(
-    said: dict[str, dict[str, Any]], how: JobExit, quotes: list[str]
-) -> None:
-    faults = HostFaults()
-    for host, words in said.items():
-        assert faults.take(host, words, 1.5)
-        assert faults.take(host, words, 2.5) == [], "each is told once"
-    reason = faults.quoted(how, "0").reason
-    found = [line.strip() for line in reason.splitlines()[1:] if "→" not in line]
-    assert [
-        line.replace("the kernel reports: ", "")[: len(quote)]
-        for line, quote in zip(found, quotes, strict=True)
-    ] == quotes
-    good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
-    assert faults.quoted(good, None) is good
+    ):
+        faults = HostFaults()
+        for host, words in said.items():
+            assert faults.take(host, words, 1.5)
+            assert faults.take(host, words, 2.5) == [], "each is told once"
+        reason = faults.quoted(how, "0").reason
+        found = [line.strip() for line in reason.splitlines()[1:] if "→" not in line]
+        assert [
+            line.replace("the kernel reports: ", "")[: len(quote)]
+            for line, quote in zip(found, quotes, strict=True)
+        ] == quotes
+        good = JobExit(exit_code=0, whose="", reason="", first_failure=None)
+        assert faults.quoted(good, None) is good
 
 
-@pytest.mark.parametrize(
-    ("says", "counts"),
-    [
-        ([[CORRECTED]], [0]),
+def test_what_is_new() -> None:
+    """A fault also after what was none of the same device; links and corrected errors by their number."""
+    for says, counts in (
         ([[CORRECTED] * 99, [CORRECTED], [CORRECTED]], [0, 1, 0]),
         ([[CORRECTED] * 100, [f"{AER}Uncorrected (Fatal), type=x"]], [1, 1]),
-        ([[f"{AER}Uncorrected (Fatal)", f"{AER}Uncorrected (Non-Fatal)"]], [2]),
         ([[f"{RECOVERY} 0x0 (None)"], [f"{RECOVERY} 0x1 (GPU Reset Required)"]], [1, 1]),
         ([[FLAP], [FLAP] * 3, [FLAP], [FLAP]], [1, 0, 1, 0]),
         ([[OOM.replace("7", f"{number}")] for number in range(10, 500)] + [[XID]], [1] * 491),
-    ],
-)
-def test_what_is_new(says: list[list[str]], counts: list[int]) -> None:
-    """A fault also after what was none of the same device; links and corrected errors by their number."""
-    faults = HostFaults()
-    assert [len(faults.take("h1", events(*lines), 1.0)) for lines in says] == counts
-    assert len(faults.found) < 200
+    ):
+        faults = HostFaults()
+        assert [len(faults.take("h1", events(*lines), 1.0)) for lines in says] == counts
+        assert len(faults.found) < 200
 
 
-@pytest.mark.parametrize("counter", sorted(name for row in traffic_counters.ERRORS.values() for name in row))
-def test_only_errors_of_its_own_port_are_a_hosts_fault(counter: str) -> None:
+def test_only_errors_of_its_own_port_are_a_hosts_fault() -> None:
     """Others grow on its partners' hosts, too, when a host is lost."""
-    (*_, fault) = HostFaults().take("h1", {"errors": {"mlx5_0/1": {counter: 10**9}}}, 1.0)
     others = ("ack_timeout", "seq", "rnr", "of_buffer", "discards", "dropped", "constraint")
-    assert fault.is_fault is not any(one in counter for one in others)
-
-
-def test_words_of_an_agent_that_are_none_are_passed_over() -> None:
-    faults = HostFaults()
-    for words in ({}, {"events": [{}]}, {"events": [{"kind": 3, "text": "x"}]}, {"errors": {"p": {"x": 1}}}):
-        assert faults.take("h1", words, 0.0) == []
-
-
-def test_the_table_of_xids_names_actions_that_exist() -> None:
-    numbers = [number for row in table()["xids"] for number in row[0]]
-    assert {action for _, _, action in table()["xids"]} <= {*table()["actions"]}
-    assert len(numbers) == len({*numbers}) > 40
+    for counter in {name for row in traffic_counters.ERRORS.values() for name in row}:
+        (*_, fault) = HostFaults().take("h1", {"errors": {"mlx5_0/1": {counter: 10**9}}}, 1.0)
+        assert fault.is_fault is not any(one in counter for one in others), counter

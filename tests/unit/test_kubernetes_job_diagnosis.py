@@ -152,6 +152,18 @@ def loops(name: str, last: Object) -> Object:
     return pod(name, waiting("CrashLoopBackOff", restarts=3, lastState=last), phase="Running")
 
 
+UNFIT = "container ringleader-check: exit code 3: node gpu-7: kernel.xid"
+
+
+def with_check(name: str, code: int) -> Object:
+    """Return a Pod whose init container has ended badly."""
+    found = pod(name, waiting("PodInitializing"), phase="Failed")
+    end = {"terminated": {"exitCode": code, "reason": "Error", "message": "node gpu-7: kernel.xid\n"}}
+    check = {"name": "ringleader-check", "restartCount": 0, "state": end}
+    found["status"]["initContainerStatuses"] = [check]
+    return found
+
+
 CASES: dict[str, tuple[Any, ...]] = {
     "untouched for a moment": (
         snapshot(mpijob(), age=2.0), ("waits", TRAIN, "waits for the operator to take it up", "")),
@@ -248,6 +260,15 @@ CASES: dict[str, tuple[Any, ...]] = {
     "a container in a crash loop lacks memory": (
         made(loops(LAUNCHER, KILLED)),
         ("blocked", LAUNCHER, "main has ended 3 times (exit code 137", "--launcher-memory")),
+    "a node is refused": (
+        failed(f"no restart is allowed; first failure: worker {W1}: {UNFIT}", with_check(W1, 3),
+               reason="NodeRefused"),
+        ("failed", TRAIN, "no restart is allowed; first failure", "kubectl cordon NODE"),
+        ("failed", W1, "ringleader-check ended with exit code 3: node gpu-7: kernel.xid", "kubectl cordon")),
+    "a node could not be checked": (
+        failed("it failed", with_check(W1, 1)),
+        ("failed", TRAIN, "it failed", ""),
+        ("failed", W1, "ringleader-check ended with exit code 1", "needs ringleader in the image")),
     "ran too long": (
         failed("Job was active too long", reason="DeadlineExceeded"),
         ("failed", TRAIN, "Job was active too long", "it ran longer than --timeout")),

@@ -75,6 +75,8 @@ JOBS = {
     "coscheduling": job_of({"ringleader/gang": "gangs"}, worker=GPU),
     "elastic": job_of({"ringleader/min-workers": "1", "ringleader/gang": "gangs"}),
     "launcher-as-worker": job_of(runLauncherAsWorker=True),
+    "check": job_of({"ringleader/check": "quick", "ringleader/rdma-profile": "shared"}, worker=GPU,
+     worker_pod={"initContainers": [{"name": "data", "image": "fetch:1"}]}, runLauncherAsWorker=True),
     "host-network": job_of(worker_pod={"hostNetwork": True, "dnsConfig": {"searches": ["example.com"]}},
      launcher_pod={"hostNetwork": True}, worker={"command": ["/usr/sbin/sshd", "-De", "-p", "2345"]},
      launcherCreationPolicy="WaitForWorkersReady"),
@@ -513,8 +515,25 @@ def test_what_an_operator_cannot_do_is_said_at_once() -> None:
         {"launcher_pod": {"initContainers": [{"name": "ringleader-wait", "image": "x"}]}},
         {"launcher": {"volumeMounts": [{"name": "v", "mountPath": "/opt/ringleader"}]}},
         {"worker": {"volumeMounts": [{"name": "v", "mountPath": "/root/.ssh"}]}},
+        {"worker_pod": {"initContainers": [{"name": "ringleader-check", "image": "x"}]}},
+        {"launcher_pod": {"initContainers": [{"name": "ringleader-check", "image": "x"}]}},
     ],
 )
 def test_names_and_paths_that_are_taken(extra: Mapping[str, Any]) -> None:
     with pytest.raises(RequestError):
-        job_validation.check(job_of(**extra), SETTINGS)
+        job_validation.check(job_of({"ringleader/check": "quick"}, **extra), SETTINGS)
+
+
+def test_a_worker_is_kept_off_nodes_in_each_alternative_of_its_own_affinity() -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    pool = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": [one]}]} for one in "ab"]
+    own = {"podAffinity": {}, "nodeAffinity": {required: {"nodeSelectorTerms": pool}}}
+    off = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("n1", "n2")]
+    pod = worker_pod(job_of(worker_pod={"affinity": own}), 0, PLAIN, left_out=("n1", "n2"))
+    kept = {"nodeSelectorTerms": [{**term, "matchFields": off} for term in pool]}
+    assert pod["spec"]["affinity"] == {"podAffinity": {}, "nodeAffinity": {required: kept}}
+    pod = worker_pod(job_of(), 0, PLAIN, left_out=("n1", "n2"))
+    alone = {"nodeSelectorTerms": [{"matchFields": off}]}
+    assert pod["spec"]["affinity"] == {"nodeAffinity": {required: alone}}
+    kubernetes_validate.validate(pod, "1.36", strict=True)
+    assert "affinity" not in worker_pod(job_of(), 0, PLAIN)["spec"]

@@ -45,18 +45,6 @@ def test_goldens(golden, name):
         assert convert(one.value)[1] == ()
 
 
-def test_the_job_of_2019():
-    (document,) = documents((FILES / "tensorflow-benchmarks.old.yaml").read_text(), "old.yaml")
-    job = convert(document.value)[0]
-    assert job.workers == 2
-    assert job.spec.run_policy.clean_pod_policy == "Running"
-    assert job.metadata.annotations == {"ringleader/spawn": "exec"}
-    launcher, worker = job.spec.mpi_replica_specs.launcher, job.spec.mpi_replica_specs.worker
-    before = document.value["spec"]["mpiReplicaSpecs"]
-    assert launcher.template == before["Launcher"]["template"]
-    assert worker.template == before["Worker"]["template"]
-
-
 def spec(document):
     return convert(document)[0].spec
 

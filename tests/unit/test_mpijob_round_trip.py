@@ -10,25 +10,9 @@ from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import read, write
 from ringleader.kubernetes.mpijob.yaml_text import documents, text_of
 
+WORDS = ["yes", "n", "010", "1e3", "null", "~", "1:30", "2020-01-01", "#", "<<", "=", "0x1", ".5"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
-    [
-        "yes",
-        "n",
-        "010",
-        "1e3",
-        "null",
-        "~",
-        "1:30",
-        "2020-01-01",
-        "a: b",
-        "- x",
-        "#",
-        "<<",
-        "=",
-        "x\ny\n",
-        "0x1",
-        ".5",
-    ]
+    [*WORDS, "a: b", "- x", "x\ny\n"]
 )
 KEY = TEXT.filter(bool)
 JSON = st.recursive(

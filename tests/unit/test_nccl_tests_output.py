@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -101,32 +100,8 @@ OLD = """
 # Avg bus bandwidth    : 50.3
 """
 
-OLDEST = """
-# Using devices
-#   Rank  0 on       host device  0 [0x04] Tesla P100
-#   Rank  1 on       host device  1 [0x05] Tesla P100
-
-#                                               out-of-place                    in-place
-#      bytes             N    type      op     time  algbw  busbw      res     time  algbw  busbw      res
-     1048576        262144   float     sum    0.500   2.10   2.10    0e+00    0.250   4.19   4.19    0e+00
-
- Out of bounds values : 0 OK
- Avg bus bandwidth    : 3.1
-"""
-
-PER_ITERATION = """
-#  Rank  0 Group  0 Pid      1 on          a device  0 [0000:06:00] NVIDIA H200
-#  Rank  1 Group  0 Pid      2 on          a device  1 [0000:07:00] NVIDIA H200
-#  size  count  type  redop  root  cputime  algbw  busbw  #wrong  i_min  i_max  i_p99  i_cv% \
-cputime  algbw  busbw  #wrong  i_min  i_max  i_p99  i_cv%  timestamp
-     1048576   262144   float   sum   -1   100.00   10.49   10.49   0   9.00   11.00   10.00   1.00 \
-  200.00    5.24    5.24       0    19.00    21.00    20.00     1.00  2030-01-01 00:00:00
-# Out of bounds values : 0 OK
-"""
-
 
 def only(text: str, operation: str = "allreduce", **options: object) -> CollectiveRun:
-    """The one run of an output."""
     (test,) = parse_text(text, "out.txt")
     runs, faults = runs_of(test, operation=operation, name="x", source="out.txt", **{"ranks": None} | options)
     assert not faults, faults
@@ -152,20 +127,20 @@ def test_a_row_has_the_widths_and_the_rounding_of_nccl_tests() -> None:
 
 def test_bandwidths_follow_the_published_formulas() -> None:
     """doc/PERFORMANCE.md of nccl-tests: algbw = S/t, busbw = algbw · f."""
-    published = {
-        "allreduce": 2 * (8 - 1) / 8,
-        "reducescatter": (8 - 1) / 8,
-        "allgather": (8 - 1) / 8,
-        "alltoall": (8 - 1) / 8,
-        "broadcast": 1.0,
-        "sendrecv": 1.0,
-    }
+    published = dict.fromkeys(("reducescatter", "allgather", "alltoall"), 7 / 8)
+    published |= {"allreduce": 2 * 7 / 8, "broadcast": 1.0, "sendrecv": 1.0}
     for operation, factor in published.items():
         document = as_document(replace(RUN, operation=operation))
         measured = document["results"][0]["out_of_place"]
         assert measured["alg_bw"] == pytest.approx((1 << 20) / 164.3e-6 / 1e9)
         assert measured["bus_bw"] == pytest.approx(measured["alg_bw"] * factor)
         assert bus_factor(operation, 8) == factor
+    assert document["version"] == 3 and document["results"][0]["root"] == "    -1"
+    assert document["results"][0]["type"] == "float" and document["results"][1]["in_place"] is None
+    assert document["out_of_bounds"] == {"count": 1, "okay": "false"}
+    rows = [line.split() for line in comparison(RUN).splitlines()]
+    assert rows[1] == ["#", "size", "mpi", "in-place"] and rows[2] == ["#", "1048576", "2.00"]
+    assert "# Fewer iterations for 134217728 B: 5\n" in as_text(RUN)
 
 
 def test_text_and_json_read_back_are_the_same_run() -> None:
@@ -183,27 +158,7 @@ def test_text_and_json_read_back_are_the_same_run() -> None:
         assert read.processes == RUN.processes and read.wrong == 3 and not read.failure
         for mine, theirs in zip(RUN.series[0].results, read.series[0].results, strict=True):
             assert (mine.size, mine.count) == (theirs.size, theirs.count)
-            assert theirs.out_of_place and mine.out_of_place
             assert theirs.out_of_place.seconds == pytest.approx(mine.out_of_place.seconds, rel=1e-4)
-
-
-def test_the_footer_and_the_comparison() -> None:
-    text = as_text(RUN)
-    assert "# Out of bounds values : 1 FAILED\n" in text
-    assert "# Fewer iterations for 134217728 B: 5\n" in text
-    rows = [line.split() for line in comparison(RUN).splitlines()]
-    assert rows[1] == ["#", "size", "mpi", "in-place"] and rows[2] == ["#", "1048576", "2.00"]
-    assert comparison(replace(RUN, series=RUN.series[:1])) == ""
-
-
-def test_json_has_nccl_tests_layout() -> None:
-    document = as_document(RUN)
-    assert document["version"] == 3 and document["results"][0]["root"] == "    -1"
-    assert document["results"][0]["type"] == "float" and document["results"][1]["in_place"] is None
-    assert document["out_of_bounds"] == {"count": 1, "okay": "false"}
-    assert document["average_bus_bandwidth"]["okay"] == "unchecked"
-    assert document["config"]["step_factor"] == 2 and len(document["config"]["devices"]) == 8
-    assert json.loads(json.dumps(document, allow_nan=False))["results"] == document["results"]
 
 
 def test_a_modern_output() -> None:
@@ -216,19 +171,12 @@ def test_a_modern_output() -> None:
     assert run.processes[1] == RankProcess(rank=1, host="host-b", pid=2949, device="NVIDIA H200")
 
 
-def test_outputs_of_old_versions() -> None:
+def test_an_output_of_an_old_version() -> None:
     old = only(OLD)
     assert old.series[0].results[1].out_of_place == Timing(seconds=1e-3)  # an error is no count
     assert old.per_host == 2 and old.sweep and old.sweep.warmup == 5
-    oldest = only(OLDEST)
-    assert oldest.series[0].results[0].out_of_place == Timing(seconds=0.5e-3)
-    assert (oldest.ranks, oldest.redop, oldest.failure) == (2, "sum", "")
-
-
-def test_columns_of_each_iteration_the_processor_and_a_timestamp() -> None:
-    (result,) = only(PER_ITERATION).series[0].results
-    assert result.out_of_place == Timing(seconds=100e-6, wrong=0)
-    assert result.in_place == Timing(seconds=200e-6, wrong=0)
+    assert operation_named("/opt/nccl-tests/build/reduce_scatter_perf_mpi") == "reducescatter"
+    assert operation_named("gather_perf") == ""
 
 
 def test_prefixes_of_mpirun_and_lost_hashes() -> None:
@@ -238,36 +186,10 @@ def test_prefixes_of_mpirun_and_lost_hashes() -> None:
     assert plain.series == only(MODERN, "alltoall").series
 
 
-def test_several_runs_of_one_file_become_several(tmp_path: Path) -> None:
-    file = tmp_path / "out.txt"
-    file.write_text(OLD + OLD.replace("float ", "half ").replace("24.64", "99.00"))
-    first, second = read_runs(str(file), operation="allreduce", ranks=None, name="x")
-    assert (first.name, second.name, second.dtype) == ("x-1", "x-2", "float16")
-
-
-def test_types_of_one_table_and_cycles_of_one_size() -> None:
-    cycle = next(line for line in MODERN.splitlines() if "55.66" in line)
-    doubled = MODERN.replace(cycle, f"{cycle}\n{cycle.replace('55.66', '57.66')}")
-    result = only(doubled, "alltoall").series[0].results[0]
-    assert result.out_of_place == Timing(
-        seconds=pytest.approx(56.66e-6), low=pytest.approx(55.66e-6), high=pytest.approx(57.66e-6), wrong=0
-    )
-    (test,) = parse_text(MODERN.replace("8388608   float", "8388608   int8"), "t")
-    runs, _ = runs_of(test, operation="alltoall", ranks=None, name="x", source="t")
-    assert [(run.name, run.dtype) for run in runs] == [("x-1", "float32"), ("x-2", "int8")]
-
-
-@pytest.mark.parametrize(
-    ("text", "operation", "ranks", "what"),
-    [
+def test_what_is_not_as_said_is_refused() -> None:
+    for text, operation, ranks, what in (
         (MODERN, "allreduce", None, "is the output of alltoall"),
         (OLD.replace("134.22  134.22", "134.22   67.11"), "allreduce", None, "alltoall"),
-        (
-            "\n".join(line for line in PER_ITERATION.splitlines() if "Rank" not in line),
-            "sendrecv",
-            None,
-            "rank",
-        ),
         (
             "\n".join(line for line in OLD.splitlines() if "Rank  1" not in line),
             "allreduce",
@@ -275,12 +197,10 @@ def test_types_of_one_table_and_cycles_of_one_size() -> None:
             "one rank",
         ),
         (OLD.replace("Rank  1", "Rank  0"), "allreduce", None, "did not know of each other"),
-    ],
-)
-def test_what_is_not_as_said_is_refused(text: str, operation: str, ranks: int | None, what: str) -> None:
-    (test,) = parse_text(text, "out.txt")
-    runs, faults = runs_of(test, operation=operation, ranks=ranks, name="x", source="out.txt")
-    assert not runs and what in f"{faults[0].what} {faults[0].hint}"
+    ):
+        (test,) = parse_text(text, "out.txt")
+        runs, faults = runs_of(test, operation=operation, ranks=ranks, name="x", source="out.txt")
+        assert not runs and what in f"{faults[0].what} {faults[0].hint}"
 
 
 def test_the_number_of_ranks_follows_from_busbw_where_nobody_says_it() -> None:
@@ -290,44 +210,31 @@ def test_the_number_of_ranks_follows_from_busbw_where_nobody_says_it() -> None:
     assert only(text, ranks=8).ranks == 8
 
 
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
+def test_what_cannot_be_read_is_told_with_its_line() -> None:
+    for text, where in (
         ("nothing\n", "out.txt"),
         (MODERN.replace("29.21    0.04", "29.21"), "out.txt:15"),
-        (MODERN.replace("55.66", "5x.66"), "out.txt:15"),
         (
             "# size count redop root " + 2 * "time algbw busbw #wrong " + "\n8 2 sum -1 1 1 1 0 1 1 1 0",
             "out.txt:2",
         ),
-        (
-            "# size count type redop root "
-            + 2 * "time algbw busbw #wrong "
-            + "\n8 2 float sum -1 1 1 1 inf 1 1 1 0",
-            "out.txt:2",
-        ),
-    ],
-)
-def test_what_cannot_be_read_is_told_with_its_line(text: str, where: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        parse_text(text, "out.txt")
-    assert raised.value.faults[0].where == where
+    ):
+        with pytest.raises(RequestError) as raised:
+            parse_text(text, "out.txt")
+        assert raised.value.faults[0].where == where
 
 
-@pytest.mark.parametrize(
-    ("document", "where"),
-    [
+def test_json_that_cannot_be_read_is_told_with_its_place() -> None:
+    for document, where in (
         ("{", "j:1:2"),
         ("{}", "j: results"),
         ('{"results": [{"size": "x", "count": 1}]}', "j: results[0].size"),
         ('{"results": [{"size": 1, "count": 1, "in_place": {"time": -1}}]}', "j: results[0].in_place.time"),
         ("[]", "j"),
-    ],
-)
-def test_json_that_cannot_be_read_is_told_with_its_place(document: str, where: str) -> None:
-    with pytest.raises(RequestError) as raised:
-        parse_json(document, "j")
-    assert raised.value.faults[0].where == where
+    ):
+        with pytest.raises(RequestError) as raised:
+            parse_json(document, "j")
+        assert raised.value.faults[0].where == where
 
 
 def test_an_output_that_broke_off_says_so() -> None:
@@ -335,20 +242,6 @@ def test_an_output_that_broke_off_says_so() -> None:
     assert only(cut).failure == "the output ends before its footer"
     failed = cut + "host: Test NCCL failure common.cu:958 'unhandled cuda error'\n"
     assert only(failed).failure.startswith("Test NCCL failure common.cu:958")
-
-
-@pytest.mark.parametrize(
-    ("program", "operation"),
-    [
-        ("all_reduce_perf", "allreduce"),
-        ("/opt/nccl-tests/build/reduce_scatter_perf_mpi", "reducescatter"),
-        ("sendrecv_perf", "sendrecv"),
-        ("gather_perf", ""),
-        ("", ""),
-    ],
-)
-def test_programs_tell_the_operation(program: str, operation: str) -> None:
-    assert operation_named(program) == operation
 
 
 @pytest.mark.parametrize("before", ["\ufeff", "\x1b[?2004h", "\x1b]0;gpu01\x07", "\ufeff\x1b[0m"])

@@ -7,7 +7,6 @@ from itertools import chain
 import pytest
 from tests.job_outcomes import outcome_of
 
-from ringleader.bench import run_file
 from ringleader.bench.pair_measurement import PairRequest, measure, plan_of
 from ringleader.bench.pair_plan import (
     PairPlan,
@@ -87,26 +86,19 @@ def measured(launch, asked=None, kept=None):
     return measure(asked or request(), launch=launch, keep=kept.append, **options).run
 
 
-# --- time and windows -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("window", "size", "under_way"),
-    [(64, 1, 64), (64, 1 << 20, 64), (64, 1 << 21, 32), (64, 1 << 26, 1), (64, 1 << 30, 1), (1, 8, 1)],
-)
-def test_large_messages_are_fewer_at_once(window, size, under_way):
-    assert window_of(window, size) == under_way
-
-
-def test_steps_are_repeated_as_long_as_there_is_time():
-    assert repetitions(1.0, 0.1, 1000) == 10
-    assert repetitions(1.0, 1e-9, 1000) == 1000
-    assert repetitions(0.0, 5.0, 1000) == 1
-
-
-def test_what_a_size_takes_follows_from_a_smaller_one_and_is_never_less():
+def test_time_and_windows():
+    assert [window_of(64, size) for size in (1, 1 << 20, 1 << 21, 1 << 26, 1 << 30)] == [64, 64, 32, 1, 1]
+    assert (repetitions(1.0, 0.1, 1000), repetitions(1.0, 1e-9, 1000), repetitions(0, 5.0, 9)) == (
+        10,
+        1000,
+        1,
+    )
     assert least_seconds(4096, 1024, 1e-3, 3) == pytest.approx(12e-3)
-    assert least_seconds(1, 65536, 1e-3, 3) == pytest.approx(3e-3)
+    assert least_seconds(1, 65536, 1e-3, 3) == pytest.approx(3e-3), "never less than of the smaller"
+    assert fitting_window(64, 1024, 1.0, 0.1) == 64
+    assert fitting_window(64, 1 << 20, 8e-3, 0.3) == 12
+    assert fitting_window(64, 1 << 20, 8e-3, 0.001) == 1
+    assert fitting_window(16, 1 << 20, 1e-6, 1.0) == 16
 
 
 class SimulatedSweep(PairSweep):
@@ -131,13 +123,7 @@ class SimulatedSweep(PairSweep):
 
 @pytest.mark.parametrize(
     ("latency", "rate", "left_out"),
-    [
-        (2e-6, 1e10, ()),
-        (2e-4, 1e9, ()),
-        (2e-3, 1e8, ()),
-        (2e-3, 1e5, (65536, 1 << 20)),
-        (0.3, 1e9, (65536, 1 << 20)),
-    ],
+    [(2e-6, 1e10, ()), (2e-3, 1e8, ()), (2e-3, 1e5, (65536, 1 << 20)), (0.3, 1e9, (65536, 1 << 20))],
 )
 def test_a_far_larger_size_is_left_out_only_where_it_would_take_too_long(latency, rate, left_out):
     plan = PairPlan(rounds=(), sizes=(8, 65536, 1 << 20), pair_seconds=2.7)
@@ -146,36 +132,17 @@ def test_a_far_larger_size_is_left_out_only_where_it_would_take_too_long(latency
     assert sweep.now < 2 * plan.pair_seconds
 
 
-def test_large_sizes_get_more_of_the_time_and_all_of_it_is_given_out():
-    sizes = (1, 1024, 1 << 20)
+def test_half_of_round_trips_and_shares_of_the_time():
+    for times, latency, low, p99 in (
+        ([2.0, 4.0], 1.5, 1.0, None),
+        ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
+    ):
+        assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
+    sizes, left = (1, 1024, 1 << 20), 1.0
     assert share_of(1, sizes) == pytest.approx(1 / 6) and share_of(1 << 20, sizes[2:]) == 1.0
-    left = 1.0
     for at, size in enumerate(sizes):
         left -= share_of(size, sizes[at:]) * left
     assert left == pytest.approx(0.0)
-
-
-def test_windows_of_large_messages_fit_into_the_time():
-    assert fitting_window(64, 1024, 1.0, 0.1) == 64
-    assert fitting_window(64, 1 << 20, 8e-3, 0.3) == 12
-    assert fitting_window(64, 1 << 20, 8e-3, 0.001) == 1
-    assert fitting_window(16, 1 << 20, 1e-6, 1.0) == 16
-
-
-@pytest.mark.parametrize(
-    ("times", "latency", "low", "p99"),
-    [
-        ([4.0], 2.0, 2.0, None),
-        ([2.0, 4.0], 1.5, 1.0, None),
-        ([float(n) for n in range(100)], 24.75, 0.0, 49.0),
-        ([float(n) for n in range(1000)], 249.75, 0.0, 494.5),
-    ],
-)
-def test_half_of_round_trips(times, latency, low, p99):
-    assert half_of(times) == {"latency": latency, "latency_low": low, "latency_p99": p99}
-
-
-# --- rounds -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -201,9 +168,6 @@ def test_the_plan_shares_the_time_out_and_names_the_jobs_ranks():
     assert len(unknown.rounds) == 3 and unknown.one_at_a_time
 
 
-# --- answers ----------------------------------------------------------------------------------------------
-
-
 def test_every_size_of_every_pair_becomes_a_transfer_in_each_direction():
     kept = []
     run = measured(Ranks(), kept=kept)
@@ -216,51 +180,27 @@ def test_every_size_of_every_pair_becomes_a_transfer_in_each_direction():
     assert kept[-1] == run and len(kept) == 3  # when rounds begin, and in the end
 
 
-def test_what_is_kept_is_read_again(tmp_path):
-    run = measured(Ranks())
-    run_file.write(run, tmp_path)
-    assert run_file.read_any(tmp_path) == run
-
-
 def test_a_silent_partner_is_named_and_the_others_are_measured():
     run = measured(Ranks(silent=(2,)))
     assert len(run.transfers) == 2 * len(SIZES)
     assert {(one.source, one.target) for one in run.silences} == {(0, 2), (1, 2)}
 
 
-def test_sizes_that_there_was_no_time_for_are_told():
-    (note,) = measured(Ranks(sizes=(1,))).notes
-    assert note.startswith(
-        "messages of 1 KiB to 1 MiB between h2 and h3, and 2 more pairs: there was no time"
-    )
-
-
 def test_a_job_that_ends_badly_keeps_what_was_measured():
     assert measured(Ranks(code=7)).failure == "measuring pairs: rank 2 ended with 7"
     lost = measured(Ranks(raises=LaunchError(Fault(where="h3", what="h3 is gone"))))
     assert lost.failure == "measuring pairs: h3 is gone" and lost.transfers
-
-
-def test_what_cannot_be_measured_is_refused_once_for_each_reason():
+    (note,) = measured(Ranks(sizes=(1,))).notes
+    assert note.startswith(
+        "messages of 1 KiB to 1 MiB between h2 and h3, and 2 more pairs: there was no time"
+    )
     with pytest.raises(RefusedError) as refused:
         measured(Ranks(refuse="PyTorch finds no GPU"))
-    (fault,) = refused.value.faults
-    assert fault.what == "PyTorch finds no GPU" and fault.where == "h1, h2, h3"
-
-
-def test_a_signal_is_no_failure_of_the_measurement():
-    def stopped(job, *, environ, listener):
-        return outcome_of(dataclasses.replace(job, np=None), 130, whose="ringleader")
-
-    with pytest.raises(StoppedError):
-        measured(stopped)
-
-
-def test_a_signal_leaves_what_was_measured():
+    assert [(one.what, one.where) for one in refused.value.faults] == [("PyTorch finds no GPU", "h1, h2, h3")]
     kept = []
     with pytest.raises(StoppedError):
         measured(Ranks(raises=StoppedError(2, "the measurement had ended")), kept=kept)
-    assert len(kept[-1].transfers) == 6 * len(SIZES) and kept[-1].failure
+    assert len(kept[-1].transfers) == 6 * len(SIZES) and kept[-1].failure, "a signal leaves what was measured"
 
 
 def test_answers_that_nobody_understands_are_left_out():

@@ -1,6 +1,5 @@
 """What ranks keep of messages that were given up, and when all ranks are asked together."""
 
-import json
 import weakref
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -9,11 +8,9 @@ import numpy
 import pytest
 
 from ringleader.bench import pair_program, peer
-from ringleader.bench.pair_plan import PairPlan, ProgramRun
-from ringleader.dataclass_json import document
+from ringleader.bench.pair_plan import PairPlan
 
 PLAN = PairPlan(rounds=(((0, 1),),), sizes=(8,), window=1)
-RUN = ProgramRun(test="tag_lat", sizes=(8,))
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +24,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def test_memory_in_which_a_message_may_still_arrive_is_kept(
-    world: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_in_which_a_message_may_still_arrive_is_kept(world, monkeypatch):
     def exchange(self: peer.Peer) -> None:
         raise peer.SilentPartnerError(1, "both ways", 5.0)
 
@@ -52,28 +47,3 @@ def test_what_all_ranks_say_is_kept_where_some_stay_silent(world: SimpleNamespac
     world.Iallreduce = reduce
     assert peer.any_rank_says(world, True, 0.0)
     assert [isinstance(one(), numpy.ndarray) for one in arrays] == [True, True]
-
-
-@pytest.mark.parametrize(
-    ("more", "asked"), [({}, False), ({"memory": "cuda"}, True), ({"runs": (RUN,), "path": "none"}, True)]
-)
-def test_all_ranks_are_asked_only_where_one_may_refuse(
-    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], asked: bool
-) -> None:
-    plan = PairPlan(rounds=PLAN.rounds, sizes=PLAN.sizes, window=1, **more)
-    questions: list[float] = []
-    turns: list[float] = []
-
-    def says(world: Any, here: bool, seconds: float) -> bool:
-        questions.append(seconds)
-        return True
-
-    monkeypatch.setattr(pair_program, "any_rank_says", says)
-    monkeypatch.setattr(pair_program, "gpu_memory", lambda: SimpleNamespace(device="x", allocate=None))
-    monkeypatch.setattr(pair_program, "send", lambda name, value: None)
-    monkeypatch.setattr(pair_program, "context_of", dict)
-    monkeypatch.setattr(pair_program, "end_mpi", lambda: None)
-    monkeypatch.setattr(pair_program.Rounds, "run", lambda self, began: turns.append(began))
-    monkeypatch.setattr("sys.argv", ["", json.dumps(document(plan))])
-    pair_program.main()
-    assert (bool(questions), bool(turns)) == (asked, not asked)

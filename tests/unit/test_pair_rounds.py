@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringleader.bench.pair_rounds import ALL_PAIRS, all_pairs, first_rounds, packed, second_rounds
+from ringleader.bench.pair_rounds import ALL_PAIRS, all_pairs, first_rounds, second_rounds
 
 
 def one_partner_at_most(rounds):
     return all(len({host for pair in one for host in pair}) == 2 * len(one) for one in rounds)
 
 
-@pytest.mark.parametrize("hosts", range(0, 20))
+@pytest.mark.parametrize("hosts", [0, 1, 2, 3, 8, 19])
 def test_every_pair_has_its_turn_once_in_as_few_rounds_as_there_can_be(hosts):
     rounds = all_pairs(hosts)
     assert sorted(pair for one in rounds for pair in one) == list(combinations(range(hosts), 2))
@@ -30,13 +30,6 @@ def test_of_many_hosts_each_has_two_partners(hosts, seed):
     assert len(set(pairs)) == len(pairs)
     partners = {host: sum(host in pair for pair in pairs) for host in range(hosts)}
     assert set(partners.values()) <= {1, 2} and sum(count == 1 for count in partners.values()) <= 2
-
-
-@given(pairs=st.sets(st.tuples(st.integers(0, 9), st.integers(10, 19)), max_size=30))
-def test_packing_keeps_each_pair_once(pairs):
-    rounds = packed(pairs)
-    assert sorted(pair for one in rounds for pair in one) == sorted(pairs)
-    assert one_partner_at_most(rounds)
 
 
 def test_a_suspect_meets_known_good_hosts_and_its_slow_pairs_again():

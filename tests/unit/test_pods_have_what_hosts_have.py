@@ -103,6 +103,18 @@ def test_commands_of_ringleader_have_the_workers_as_hosts(
         ("--launch-with mpirun --min-np 1 -- a", "--launch-with mpirun: not for an elastic job"),
         ("--min-np 1 -- ringleader doctor", "--min-np, --max-np …: not for an elastic job"),
         ("--launch-with ringleader --mpirun mpiexec -- a", "--mpirun: 'mpiexec' is not a path"),
+        ("--check active -- a", "→ --check quick, or add --launch-with ringleader"),
+        ("--launch-with ringleader --check active -- ringleader doctor", "--check active: needs `ringleader"),
+        ("--check slow -- a", "--check: 'slow' is unknown"),
+        ("--spare-hosts 1 -- a", "→ with --check, --backoff-limit N makes Pods again on other nodes"),
+        (
+            "--as trainjob --runtime r --check quick -- a",
+            "annotations[ringleader/check]: the runtime decides it",
+        ),
+        (
+            "--annotation ringleader/check=active -- a",
+            "annotations[ringleader/check]: 'active' is not supported",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,6 +150,36 @@ def test_sizes_are_not_left_alone(more: tuple[str, ...], capsys: pytest.CaptureF
     words = ("scale", "--on", "pods", "--dry-run", "--detach", "--grid", "1x1", *OF_PODS, *more, "--", "a")
     assert called(*words) == 2
     assert "--detach: means nothing here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "pods"),
+    [
+        ("run --on pods -n 2 --check quick -- a", 2),
+        ("run --on pods -n 2 --check quick --detach --annotation ringleader/wait-limit=60 -- a", 2),
+        ("run --on pods -n 2 --check quick -- ringleader bench p2p", 2),
+        ("run --on pods -n 2 --check quick --run-launcher-as-worker -- a", 2),
+        ("scale --on pods --grid 1x1,2x1 --check quick -- a", 3),
+        ("scale --on pods --grid 2x1 --launch-with ringleader --check active -- a", 2),
+        ("run --on kubernetes --as trainjob -n 2 --check quick -- a", 1),
+        ("render pods --single --check quick -- a", 1),
+    ],
+)
+def test_every_pod_with_ranks_checks_its_node(
+    words: str, pods: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *rest = words.split()
+    rest = rest if verb == "render" else ["--dry-run", *rest]
+    at = rest.index("--")
+    code = called(verb, *rest[:at], *OF_PODS, *rest[at:])
+    said = capsys.readouterr()
+    assert code == 0 and said.out.count("--own-faults") == pods, said
+
+
+def test_nobody_would_see_that_a_node_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--on", "pods", "--detach", "--check", "quick", *OF_PODS, "-n", "2", "--", "a")
+    assert called("run", *words) == 2
+    assert "→ leave it out, or --annotation ringleader/wait-limit=3600" in capsys.readouterr().err
 
 
 def test_a_report_that_exists_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,11 +129,15 @@ def test_a_job_that_was_asked_to_end_is_queued_again_unless_it_ended(name: str, 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("whose", "seconds"), [("host n2", 150), ("host n2", 0), ("rank 1", 150)])
-def test_a_job_that_lost_a_node_waits_until_slurm_ends_it(tmp_path: Path, whose: str, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("verb", "whose", "seconds"), [("RUN", "host n2", 150), ("SCALE", "host n2", 0), ("RUN", "rank 1", 150)]
+)
+def test_a_job_that_lost_a_node_waits_until_slurm_ends_it(
+    tmp_path: Path, verb: str, whose: str, seconds: int
+) -> None:
     """Slurm queues a job again only while its script runs; where Slurm misses no node, the job ends."""
     end = f'{{\n  "exit_code": 3,\n  "whose": "{whose}"\n}}'
-    program = f"""printf '{end}' > "$RINGLEADER_OPT_RUN_JSON_FILE"; exit 3"""
+    program = f"""printf '{end}' > "$RINGLEADER_OPT_{verb}_JSON_FILE"; exit 3"""
     slurm = f"scontrol() {{ echo 'SlurmdTimeout           = {seconds} sec'; }}\n"
     slurm += 'sleep() { [ "$1" = 60 ] || { kill -TERM $$; exec sleep "$1"; }; }\n'
     text = slurm + script(BatchOptions(requeue=True), "bash", "-c", program)

@@ -121,7 +121,7 @@ def test_a_good_end_says_what_carried_the_bytes(make_outcome: Callable[..., Outc
     terminal, out, err = screen(transport=True)
     terminal.finish(make_outcome(proof=PROOF))
     assert out.getvalue() == b""
-    assert err.getvalue().startswith(b"ringleader: h1 to other hosts: TCP on eth0 100% of 64 MiB")
+    assert err.getvalue().startswith(b"ringleader: h1 to other hosts: TCP on eth0 carried 100% of 64 MiB")
     assert err.getvalue().count(b"\n") == 1
     for silent in (screen(), screen(transport=True)):
         silent[0].finish(make_outcome(proof=TransportProof() if silent[0]._transport else PROOF))

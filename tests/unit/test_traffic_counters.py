@@ -101,21 +101,7 @@ def test_ports_of_several_kinds(tmp_path: Path) -> None:
     assert (found["rdmap0/1"].node_type, found["rdmap0/1"].link_layer) == (7, "")
 
 
-def test_nothing_is_there(tmp_path: Path) -> None:
-    found = snapshot(tmp_path)
-    assert (found.rdma_ports, found.net_devices) == ({}, {})
-
-
-def test_as_many_devices_as_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
-    lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(1000))
-    write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
-    assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
-
-
-def test_a_file_that_comes_in_pieces_is_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_comes_in_pieces_is_read_to_its_end(tmp_path, monkeypatch):
     """The kernel's list of interfaces comes in pieces of 4 KiB at most."""
     monkeypatch.setattr(traffic_counters, "READ_SECONDS", 60.0)
     whole = os.read
@@ -123,68 +109,59 @@ def test_a_file_that_comes_in_pieces_is_read_to_its_end(
     lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(200))
     write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
     assert len(snapshot(tmp_path).net_devices) == 200
-
-
-def test_when_the_time_is_over_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "".join(f" veth{number}: {' '.join('9' * 16)}\n" for number in range(1000))
+    write(tmp_path, {"proc/self/net/dev": "first\nsecond\n" + lines})
+    assert len(snapshot(tmp_path).net_devices) == traffic_counters.MOST_DEVICES
     monkeypatch.setattr(traffic_counters, "READ_SECONDS", -1.0)
-    write(tmp_path, {"proc/self/net/dev": PROC})
-    assert snapshot(tmp_path).net_devices == {}
+    assert snapshot(tmp_path).net_devices == {}, "when the time is over the rest is left out"
 
 
-def test_this_machine() -> None:
-    assert "lo" in from_document(CounterSnapshot, traffic_counters.snapshot()).net_devices
+def answering(names: list[str], values: list[int], *, told: int | None = None) -> Any:
+    """Stand for the kernel: the statistics of one driver; ``told``: how many there are at the end."""
+
+    def ask(interface: str, request: Any) -> bool:
+        (command,) = struct.unpack_from("=I", request)
+        if interface != "eth0":
+            return False
+        if command == 0x37:  # the mask of sets that there are, and their sizes
+            struct.pack_into("=QI", request, 8, 1 << 1 if names else 0, len(names))
+        elif command == 0x1B:
+            for index, name in enumerate(names):
+                struct.pack_into("=32s", request, 12 + 32 * index, name.encode())
+        else:
+            struct.pack_into("=I", request, 4, len(values) if told is None else told)
+            struct.pack_into(f"={len(values)}Q", request, 8, *values)
+        return True
+
+    return ask
 
 
-class TestDriverStatistics:
-    def answering(self, names: list[str], values: list[int], *, told: int | None = None) -> Any:
-        """Stand for the kernel: the statistics of one driver; ``told``: how many there are at the end."""
+def test_names_and_values() -> None:
+    ask = answering(["rx_packets", "tx_vport_rdma_unicast_bytes"], [7, 2**63])
+    found = traffic_counters.driver_statistics("eth0", ask)
+    assert found == {"rx_packets": 7, "tx_vport_rdma_unicast_bytes": 2**63}
+    assert traffic_counters.driver_statistics("eth1", ask) == {}
+    assert traffic_counters.driver_statistics("eth0", answering([], [])) == {}
+    assert traffic_counters.driver_statistics("eth0", answering(["a"], [1, 2], told=2)) == {}
+    for name in ("lo", "no-such-0", "a name that is too long"):  # of the kernel itself
+        assert traffic_counters.driver_statistics(name) == {}
 
-        def ask(interface: str, request: Any) -> bool:
-            (command,) = struct.unpack_from("=I", request)
-            if interface != "eth0":
-                return False
-            if command == 0x37:  # the mask of sets that there are, and their sizes
-                struct.pack_into("=QI", request, 8, 1 << 1 if names else 0, len(names))
-            elif command == 0x1B:
-                for index, name in enumerate(names):
-                    struct.pack_into("=32s", request, 12 + 32 * index, name.encode())
-            else:
-                struct.pack_into("=I", request, 4, len(values) if told is None else told)
-                struct.pack_into(f"={len(values)}Q", request, 8, *values)
-            return True
 
-        return ask
-
-    def test_names_and_values(self) -> None:
-        ask = self.answering(["rx_packets", "tx_vport_rdma_unicast_bytes"], [7, 2**63])
-        found = traffic_counters.driver_statistics("eth0", ask)
-        assert found == {"rx_packets": 7, "tx_vport_rdma_unicast_bytes": 2**63}
-        assert traffic_counters.driver_statistics("eth1", ask) == {}
-
-    def test_none_and_what_changed_meanwhile(self) -> None:
-        assert traffic_counters.driver_statistics("eth0", self.answering([], [])) == {}
-        assert traffic_counters.driver_statistics("eth0", self.answering(["a"], [1, 2], told=2)) == {}
-
-    def test_of_the_kernel_itself(self) -> None:
-        # The loopback has none, and what does not exist has none either.
-        for name in ("lo", "no-such-0", "a name that is too long"):
-            assert traffic_counters.driver_statistics(name) == {}
-
-    def test_interfaces_of_silent_ports_are_asked(self) -> None:
-        ports = {
-            "mlx5_0/1": {"values": {"port_xmit_data": 5, "port_rcv_data": 0}},
-            "mlx5_1/1": {"values": {"port_xmit_data": 0}},
-            "mlx5_2/1": {"values": {}},
-        }
-        interfaces = {
-            name: {"values": {"rx_bytes": 1}, "rdma_device": device}
-            for name, device in (("a", "mlx5_0"), ("b", "mlx5_1"), ("c", "mlx5_2"), ("d", ""))
-        }
-        told = {"tx_vport_rdma_unicast_bytes": 9, "rx_vport_rdma_unicast_bytes": 8, "rx_bytes": 99}
-        late = iter((False, True))
-        traffic_counters.add_driver_statistics(ports, interfaces, lambda: next(late), lambda name: told)
-        assert [len(one["values"]) for one in interfaces.values()] == [1, 3, 1, 1]
-        assert interfaces["b"]["values"]["tx_vport_rdma_unicast_bytes"] == 9
+def test_interfaces_of_silent_ports_are_asked() -> None:
+    ports = {
+        "mlx5_0/1": {"values": {"port_xmit_data": 5, "port_rcv_data": 0}},
+        "mlx5_1/1": {"values": {"port_xmit_data": 0}},
+        "mlx5_2/1": {"values": {}},
+    }
+    interfaces = {
+        name: {"values": {"rx_bytes": 1}, "rdma_device": device}
+        for name, device in (("a", "mlx5_0"), ("b", "mlx5_1"), ("c", "mlx5_2"), ("d", ""))
+    }
+    told = {"tx_vport_rdma_unicast_bytes": 9, "rx_vport_rdma_unicast_bytes": 8, "rx_bytes": 99}
+    late = iter((False, True))
+    traffic_counters.add_driver_statistics(ports, interfaces, lambda: next(late), lambda name: told)
+    assert [len(one["values"]) for one in interfaces.values()] == [1, 3, 1, 1]
+    assert interfaces["b"]["values"]["tx_vport_rdma_unicast_bytes"] == 9
 
 
 def test_addresses_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

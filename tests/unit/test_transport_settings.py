@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine, host, port, rdma
+from tests.unit.fabric.machines import GPU_HOST, changed, gpu_machine
 
 from ringleader.agents import host_facts_script
 from ringleader.dataclass_json import document
@@ -21,7 +21,6 @@ from ringleader.render.rank_environment import FreePorts, Master, rank_environme
 from ringleader.render.transport_settings import dry_run_lines
 
 AGENT = host_facts_script.__file__.replace("host_facts_script", "agent")
-EFA = host(devices=(rdma("rdmap0", port("", gids=()), node_type=7, driver="efa", pci="0000:01:00.0"),))
 
 
 class Quiet(Listener):
@@ -29,24 +28,18 @@ class Quiet(Listener):
 
 
 def report(name: str, fabric, gpus: tuple[str, ...] = ()) -> HostReport:
+    here = {"hostname": name, "identity": f"id-{name}", "is_local": False, "cpus": (0, 1), "gpus": gpus}
+    versions = {"python_version": "3.12.3", "ringleader_version": "1", "ringleader_checksum": ""}
+    nothing = {
+        "mpirun": "",
+        "mpi_version": "",
+        "interfaces": {},
+        "names": {},
+        "script": None,
+        "program": None,
+    }
     return HostReport(
-        host=Host(name=name, slots=2),
-        hostname=name,
-        identity=f"id-{name}",
-        is_local=False,
-        cpus=(0, 1),
-        gpus=gpus,
-        python_version="3.12.3",
-        ringleader_version="1",
-        ringleader_checksum="",
-        mpirun="",
-        mpi_version="",
-        interfaces={},
-        names={},
-        script=None,
-        program=None,
-        workdir=True,
-        fabric=fabric,
+        host=Host(name=name, slots=2), workdir=True, fabric=fabric, **here, **versions, **nothing
     )
 
 
@@ -72,13 +65,6 @@ def test_each_host_gets_its_own(settings_of):
 def test_lines_of_a_dry_run(settings_of, golden):
     found = settings_of(report("h1", GPU_HOST), report("h2", None))
     golden("dry_run.transports", "\n".join([*dry_run_lines(found.shown()), ""]))
-
-
-def test_what_chooses_a_protocol_needs_all_hosts(settings_of):
-    assert settings_of(report("h1", EFA), report("h2", EFA)).variables(3) == {"FI_PROVIDER": "efa"}
-    mixed = settings_of(report("h1", EFA), report("h2", None))
-    assert mixed.variables(0) == {}
-    assert any("does not fit h2" in line for line in dry_run_lines(mixed.shown()))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +104,7 @@ def test_a_required_wire_keeps_libraries_from_another(settings_of):
 @pytest.mark.parametrize("job", [{"transport_settings": False}, {"uncoupled": True}])
 def test_nothing_where_nobody_wants_it(settings_of, job):
     assert settings_of(report("h1", GPU_HOST), report("h2", GPU_HOST), **job) == JobSettings()
-
-
-def test_nothing_on_one_host(settings_of):
-    assert settings_of(report("h1", GPU_HOST)) == JobSettings()
+    assert settings_of(report("h1", GPU_HOST)) == JobSettings(), "on one host"
 
 
 def test_settings_are_weaker_than_all_the_rest(make_mpi):
@@ -143,9 +126,6 @@ def test_settings_are_weaker_than_all_the_rest(make_mpi):
     assert found["RANK"] == "0" and found["NCCL_IB_TIMEOUT"] == "20"
 
 
-# --- what hosts are asked and answer ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("hosts", "wanted", "asked"), [(2, True, True), (2, False, False), (1, True, False)])
 def test_facts_are_asked_of_several_hosts_only(hosts, wanted, asked):
     names = tuple(Host(name=f"h{at}") for at in range(hosts))
@@ -163,9 +143,6 @@ ANSWER = {
 def test_answers_without_usable_facts(facts):
     answer = {**ANSWER, "facts": facts} if facts is not None else ANSWER
     assert report_of(Host(name="h"), answer, local_identity="").fabric is None
-
-
-def test_facts_arrive():
     sent = json.loads(json.dumps(document(without_measurements(GPU_HOST))))
     assert report_of(Host(name="h"), {**ANSWER, "facts": sent}, local_identity="").fabric == GPU_HOST
 
@@ -182,15 +159,10 @@ def test_a_host_reads_itself_with_the_package_around_the_agent(tmp_path):
     (port_files / "state").write_text("4: ACTIVE\n")
     known = host_facts_script.answer({"agent": AGENT, "facts": True}, {}, tmp_path)
     (device,) = known["facts"]["rdma_devices"]
+    (tmp_path / "ringleader").mkdir()
+    (tmp_path / "ringleader/__init__.py").write_text("print('{broken')\n")
+    assert host_facts_script.settings_facts(str(tmp_path / "ringleader/agents/rank_agent.py")) is None
     assert device["name"] == "mlx5_0" and device["ports"][0]["state"] == "ACTIVE"
-
-
-@pytest.mark.process
-def test_a_host_whose_package_has_no_reader(tmp_path):
-    package = tmp_path / "ringleader"
-    package.mkdir()
-    (package / "__init__.py").write_text("print('{broken')\n")
-    assert host_facts_script.settings_facts(str(package / "agents/rank_agent.py")) is None
 
 
 def test_agents_are_told(tmp_path):

@@ -1,7 +1,7 @@
 """``ringleader.progress(samples=…)``: a training script tells the launcher how much it has trained.
 
 Called on every rank after each step (or every few), it costs about a microsecond: it adds up, and writes one
-line to the report pipe at most every 50 ms and once more at exit. Where no launcher listens it only checks
+line to the report pipe at most every 250 ms and once more at exit. Where no launcher listens it only checks
 its arguments, so a script may call it always. Steps of a script that never calls it are counted by
 `script_watch`, which loads this file by its path: nothing of ours needs to be importable for that.
 
@@ -33,10 +33,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-INTERVAL = 0.05
-"""Seconds between two lines: rates over a second or more do not need finer ones."""
-COUNTED = 4
-"""How many times longer that is for steps that are counted in every job, whether anyone measures or not."""
+INTERVAL = 0.25
+"""Seconds between two lines: rates over a second or more do not need finer ones, and each costs the launcher
+0.2 ms."""
 LOG_INTERVAL = 1.0
 """The same where lines go to a log that people read too."""
 LOG_MARK = "ringleader-report"
@@ -115,7 +114,7 @@ class Reporter:
             self._time(self._times, steps, by, now)
         self._steps, self._by, self._last = steps, by, now
         if now >= self._next:
-            self._next = now + (COUNTED if by else 1) * self._interval
+            self._next = now + self._interval
             self.flush()
 
     def _time(self, times: dict[int, int], steps: int, by: str, now: float) -> None:

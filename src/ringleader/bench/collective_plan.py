@@ -122,8 +122,8 @@ class CollectivePlan:
     )
     """In their order within a round."""
     memory: str = option(
-        "Memory of the arrays; registered: memory that Ringleader shares between the ranks of a host, so "
-        "that no copy is needed.",
+        "Memory of the arrays; registered: memory shared by a host's ranks, which needs no copies "
+        "(this isn't RDMA registration).",
         default="host",
         metavar="|".join(MEMORIES),
         choices=MEMORIES,

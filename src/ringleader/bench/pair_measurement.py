@@ -7,6 +7,7 @@ One job, whose ranks run ``pair_program``; of OSU's programs one job for each pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,6 +69,8 @@ class PairRequest:
     """Who measures with whom, by index in ``ranks``; ``None``: all pairs, of many ranks some."""
     runs: tuple[ProgramRun, ...] | None = None
     """Of perftest or ucx_perftest; ``None``: what the program, the sizes and ``both_ways`` say."""
+    limit: float = math.inf
+    """Seconds after which the job is stopped, its start included, whatever ``seconds`` and ``runs`` allow."""
     title: str = "measuring pairs"
     """What is shown while it lasts, and before a failure."""
 
@@ -143,7 +146,8 @@ def job_of(asked: PairRequest, addresses: Mapping[str, str] | None = None) -> Jo
     if asked.program in OSU:
         return _osu_job(asked, 0, 1)
     plan = plan_of(asked, addresses)
-    return rank_program_job(asked.job, PROGRAM, plan, seconds=plan.most_seconds)
+    job = rank_program_job(asked.job, PROGRAM, plan, seconds=plan.most_seconds)
+    return replace(job, timeout=min(job.timeout or asked.limit, asked.limit))
 
 
 def _osu_job(asked: PairRequest, first: int, second: int) -> Job:

@@ -46,9 +46,9 @@ class AnalyzeOptions:
     "analyze",
     AnalyzeOptions,
     help="Show where the time in training steps went, from the traces of all ranks: compute, exposed and "
-    "overlapped communication, waiting for the slowest rank, input, idle. Traces are those of "
-    "`run --profile` or of torch.profiler (`export_chrome_trace`, `tensorboard_trace_handler`), "
-    "`.json` or `.json.gz`.",
+    "overlapped communication, waiting for the slowest rank, input, idle. `ringleader run --profile "
+    "20:40` records such traces, and so does torch.profiler (`export_chrome_trace`, "
+    "`tensorboard_trace_handler`); `.json` or `.json.gz`.",
     no_args_is_help=True,
 )
 def command(options: AnalyzeOptions) -> int:

@@ -127,7 +127,7 @@ bench = LazyGroup(
         "broadcast": (f"{_COLLECTIVES}:broadcast", "Time and bandwidth of broadcast."),
         "alltoall": (f"{_COLLECTIVES}:alltoall", "Time and bandwidth of alltoall."),
         "sendrecv": (f"{_COLLECTIVES}:sendrecv", "Time and bandwidth of a ring of sends and receives."),
-        "train": ("bench.train", "Training steps: cost of synchronization, and parts of a step."),
+        "train": ("bench.train", "Training speed, and where the step time goes."),
     },
     help="Measure communication and training. Runs are stored in runs/NAME for `report` and `predict`.",
 )
@@ -135,7 +135,7 @@ bench = LazyGroup(
 image = LazyGroup(
     "image",
     table={
-        "list": (f"{_VERSIONS}:list_command", "List the profiles: base, frameworks, CUDA."),
+        "list": (f"{_VERSIONS}:list_command", "List built-in recipes (profiles)."),
         "render": (
             "image.render:render_command",
             "Print a recipe as a Dockerfile or an Apptainer definition.",
@@ -147,10 +147,13 @@ image = LazyGroup(
             "Lock a recipe's Python packages: versions and hashes.",
         ),
         "build": ("image.build", "Build and test an image with buildah, podman or docker."),
-        "sign": ("image.sign:sign_command", "Sign an image by its digest, as cosign does, with a local key."),
-        "verify": ("image.sign:verify_command", "Verify what `image sign` wrote, by a public key."),
+        "sign": ("image.sign:sign_command", "Sign a pushed image with a local key, in cosign's format."),
+        "verify": ("image.sign:verify_command", "Verify the output of `image sign` with a public key."),
     },
-    help="Build images from short recipes, with versions of framework, CUDA, MPI and RDMA that fit together.",
+    help="""Build images from short recipes, with compatible framework, CUDA, MPI and RDMA library versions.
+
+    docs/reference/images.md lists the keys of a recipe.
+    """,
 )
 
 operator = LazyGroup(
@@ -169,15 +172,18 @@ operator = LazyGroup(
 _JOBS = "kubernetes.job_commands"
 JOB_COMMANDS: Table = {
     "submit": ("kubernetes.run_job", "Submit a job and follow it to its end."),
-    "status": (f"{_JOBS}:status_command", "Show the jobs of a cluster and their states."),
-    "logs": (f"{_JOBS}:logs_command", "Show the log of a launcher or a worker."),
+    "status": (f"{_JOBS}:status_command", "Show the jobs of a namespace and their states."),
+    "logs": (f"{_JOBS}:logs_command", "Show the log of a job's launcher or of one of its workers."),
     "explain": (f"{_JOBS}:explain_command", "Explain why a job isn't running, or why it failed."),
     "delete": (f"{_JOBS}:delete_command", "Delete jobs and everything that belongs to them."),
 }
 k8s = LazyGroup(
     "k8s",
     table=JOB_COMMANDS,
-    help="Jobs on Kubernetes. `ringleader run --on kubernetes` also submits a job and follows it.",
+    help="""Jobs on Kubernetes. `ringleader run --on kubernetes` also submits a job and follows it.
+
+    A job has workers, Pods in which the ranks run, and a launcher, the Pod that starts them.
+    """,
 )
 
 _SLURM = "slurm.job_commands"

@@ -69,7 +69,7 @@ class SlowOptions(HostOptions):
 def slow(options: SlowOptions) -> None:
     """Slow down a host's link.
 
-    In one or both directions, as a bad cable or a port at a lower rate does.
+    Affects one or both directions, like a bad cable or a slow port.
     """
     faults, limit = list(options.faults), options.limit
     if options.off and (faults or limit != SlowLink()):
@@ -98,7 +98,7 @@ def slow(options: SlowOptions) -> None:
 _FAULTS: dict[str, tuple[Callable[[Lab, LabHost], None], str]] = {
     "cut": (
         hosts.cut,
-        "Cut a host's link: its peers get no answer, as if a cable behind a switch was pulled.",
+        "Cut a host's link silently, like a cable pulled behind a switch.",
     ),
     "heal": (hosts.heal, "Repair a host's link; restart the host if it was killed."),
     "kill": (hosts.kill, "Kill every process on a host, including sshd."),
@@ -129,7 +129,9 @@ class UpOptions:
     """The options of ``lab up``, as they were written."""
 
     spec: LabSpec = group(LabSpec)
-    subnet: str | None = option("Private network. [default: the first free 10.213.x.0/24]", after="ssh_port")
+    subnet: str | None = option(
+        "Private network. [default: the first free 10.213.x.0/24]", metavar="CIDR", after="ssh_port"
+    )
     root: str | None = option("Root file system of the hosts: an unpacked image.", metavar="DIR")
     mount: tuple[str, ...] = many(
         "With --root: mount a path of the machine on every host. Can be repeated.",
@@ -251,7 +253,10 @@ class DownOptions(LabOptions):
 
 
 def down(options: DownOptions) -> None:
-    """Remove a lab or its remains after a crash; it is not an error if there are none."""
+    """Remove a lab, or what a crash left of it.
+
+    Succeeds if nothing is left.
+    """
     for one in saved_state.names() if options.all else (options.name or DEFAULT_NAME,):
         check_name(one)
         if options.dry_run:
@@ -317,11 +322,14 @@ class ExecOptions(LabOptions):
     """The options of ``lab exec``."""
 
     all: bool = flag("Run it on all hosts in parallel; each line of output names its host.")
-    words: tuple[str, ...] = argument("[HOST] -- COMMAND…", default=(), command=True)
+    words: tuple[str, ...] = argument("HOST|--all [--] COMMAND…", default=(), command=True)
 
 
 def run_on_host(options: ExecOptions) -> int:
-    """Run a command on a host, even while its link is cut; returns its exit code."""
+    """Run a command on a host, even while its link is cut.
+
+    `--` before COMMAND is optional. Returns COMMAND's exit code; with --all, the first that is not 0.
+    """
     lab, words = saved_state.current(options.name), options.words
     host, argv = ("", words) if options.all else (words[0] if words else "", words[1:])
     if argv[:1] == ("--",):

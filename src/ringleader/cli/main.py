@@ -86,16 +86,16 @@ def _guarded_stream(stream: io.TextIOBase | object, *, silent: bool) -> io.TextI
 
 COMMANDS: Table = {
     "run": ("run.command", "Run a command on many ranks: here, over ssh, in Slurm, on Kubernetes."),
-    "lab": ("lab", "Emulate a cluster on one machine, and its faults."),
+    "lab": ("lab", "Emulate a cluster, with faults, on one machine."),
     "scale": ("scale.command", "Run one job at several sizes: speed-up, efficiency, report."),
     "bench": ("command_groups:bench", "Measure links, collectives and training steps."),
     "report": ("report", "Show, compare and serve stored runs."),
     "analyze": ("analyze", "Show where step time went, from PyTorch profiler traces."),
-    "predict": ("predict", "Predict step time, rate and efficiency of other sizes or networks."),
+    "predict": ("predict", "Predict step time and efficiency for other sizes or networks."),
     "doctor": ("doctor.command", "Check hosts or an image, and explain what to fix."),
     "config": ("config", "Show which defaults are set, and where."),
     "image": ("command_groups:image", "Build container images from recipes."),
-    "render": ("command_groups:render", "Print MPIJobs, Pods, compose applications, variables."),
+    "render": ("command_groups:render", "Print job manifests, compose files, transport settings."),
     "k8s": ("command_groups:k8s", "Kubernetes: jobs: submit, status, logs, explain, delete."),
     "operator": ("command_groups:operator", "Kubernetes: the MPIJob operator, its manifests and CRD."),
     "slurm": ("command_groups:slurm", "Slurm: jobs: status, logs, cancel."),
@@ -124,9 +124,9 @@ ringleader = LazyGroup(
     \b
       ringleader run -H node1:4,node2:4 --require rdma python train.py
     """,
-    epilog="""Exit codes: 0 success; 1 a comparison failed or results are wrong; 2 wrong request; 3 refused by
-    the machine or the cluster; 124 time limit; 128+n ended by signal n; else the code of
-    the rank that failed.
+    epilog="""Exit codes: 0 success; 1 a comparison failed or results are wrong; 2 invalid usage; 3 a host,
+    the cluster or a check failed; 124 time limit; 128+n ended by signal n; else the code of the rank that
+    failed.
 
     Documentation: docs/README.md, terms: docs/glossary.md, in https://github.com/ringleader/ringleader.
     """,
@@ -155,8 +155,7 @@ ringleader.params += [
         expose_value=False,
         allow_from_autoenv=False,
         callback=choose_file,
-        help="Read defaults from this file instead of the nearest ringleader.toml. The file's owner isn't "
-        "checked.",
+        help="Read defaults from FILE (of any owner) instead of the nearest ringleader.toml.",
     ),
     click.Option(
         ["--version"], is_flag=True, expose_value=False, callback=_version, help="Show the version and exit."
@@ -166,7 +165,7 @@ ringleader.params += [
         is_flag=True,
         is_eager=True,  # known when --version is processed, in whichever order the two are written
         allow_from_autoenv=False,
-        help="With --version: also show what has run on a GPU.",
+        help="With --version: also show which parts were tested on GPUs.",
     ),
 ]
 

@@ -25,7 +25,7 @@ class JsonOptions:
 
 
 OF_A_JOB = {
-    "json": "Print the outcome as JSON; the job's output goes to standard error.",
+    "json": "Print the outcome as JSON, job output on stderr.",
     "json_file": "Also write the outcome to FILE (overwrites).",
 }
 """What the help says of a job, whose own output has standard output unless ``--json`` takes it."""

@@ -193,7 +193,7 @@ class PredictOptions:
         read=_called(tuple(dict.fromkeys((*models.NAMES, *TRANSFORMERS))), "model", "models"),
     )
     gpu: str | None = option(
-        "GPUs and their usual hosts and network: a100, h100, h200, b200, gb200, l40s, mi300x.",
+        "GPU; also sets its usual host and network: a100, h100, h200, b200, gb200, l40s, mi300x.",
         metavar="NAME",
         read=_called(tuple(gpus()), "GPU", "GPUs"),
     )
@@ -222,10 +222,10 @@ class PredictOptions:
         most=1,
         wrong="{} is not a part of 1",
     )
-    gradients: float | None = option("Size of all gradients in bytes (float32).", **_AMOUNT)
+    gradients: float | None = option("Size of all gradients in bytes: 4 × parameters (float32).", **_AMOUNT)
     network: str | None = option(
-        "Network between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … [default: 25gbe-tcp, "
-        "with the measured bandwidth if there is one]",
+        "Network between hosts: 1gbe-tcp, 100gbe-roce, hdr-infiniband, edr-ipoib, … [default: that of "
+        "--facts or --gpu; else 25gbe-tcp, at the measured bandwidth if there is one]",
         metavar="NAME",
         read=_BETWEEN,
     )
@@ -269,7 +269,7 @@ class PredictOptions:
         **_LONG,
     )
     mtbf: float = option(
-        "Mean hours between failures of one GPU. [default: that of the 16,384 H100 that trained Llama 3]",
+        "Mean hours between failures of one GPU. [default: that of the 16,384 H100s that trained Llama 3]",
         default=GPU_HOURS,
         metavar="HOURS",
         least=1e-3,
@@ -339,7 +339,7 @@ def place_of(facts: HostFacts, where: str, name: str | None) -> Place:
         known,
         name=f"{rate / 1e9:.0f} Gbit/s RDMA",
         bandwidth=rate / 8,
-        source=f"rate: {where}; {known.source}",
+        source=f"rate: {where}; {known.source.partition('; ')[2]}",
     )
     return Place(gpu=gpu, per_host=len(products), ports=rates.count(rate), between=between)
 
@@ -529,10 +529,9 @@ def _usual_ranks(job: MeasuredJob, per_host: int, parts: int) -> tuple[int, ...]
 def command(options: PredictOptions) -> None:
     """Predict step time, rate and efficiency with more ranks or another network.
 
-    The prediction starts from one of: a single-rank profile (TOML or JSON, not the traces of `run
-    --profile`), a run stored by `ringleader scale` or `ringleader bench train`, --model with --gpu, or
-    --model with --rate and --batch. Each number is marked as fitted to measurements or derived from
-    specifications.
+    The prediction starts from one of: a single-rank profile (profile.toml of `bench train`, or your own), a
+    run stored by `scale` or `bench train`, --model with --gpu, or --model with --rate and --batch. Each row
+    says whether its numbers are given, measured, fitted, or from specifications.
     """
     with shown_while("fitting the model to the measured points"):
         found = forecast_of(options)

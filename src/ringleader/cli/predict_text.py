@@ -30,16 +30,16 @@ def as_text(found: Forecast, form: str = "simple") -> str:
     alone = "one rank" if reference is None or reference.ranks == 1 else plural(reference.ranks, "rank")
     ports = f"{plural(network.ports, 'port')} of " if between is network.between and not between.curve else ""
     head = (
-        f"{profile.name}: {seconds(step)} a step on {alone}, {byte_size(profile.size)} of "
+        f"{profile.name}: {seconds(step)} per step on {alone}, {byte_size(profile.size)} of "
         f"gradients; {ports}{between.name} between hosts, {within.name} within, "
-        f"{plural(setup.per_host, 'rank')} on each; "
+        f"{plural(setup.per_host, 'rank')} per host; "
         f"{_divided(setup)}{setup.algorithm}, {setup.wire} on the wire"
     )
     blocks = [head, _sizes(found, form), *_notes(found), found.limit]
     if found.below is not None:
         bound, basis = f"{100 * found.below.bound:g}%", f"({found.below.basis})"
         stays = f"Efficiency stays at {bound} or above at all sizes tried {basis}."
-        falls = f"Efficiency falls under {bound} at {found.below.ranks or 0:,} ranks {basis}."
+        falls = f"Efficiency falls below {bound} at {found.below.ranks or 0:,} ranks {basis}."
         blocks.append(stays if found.below.ranks is None else falls)
     if found.tried:
         blocks.append(_tried(found, form))
@@ -47,7 +47,12 @@ def as_text(found: Forecast, form: str = "simple") -> str:
         blocks.append(_fitted(found.fit, form))
     blocks.append(
         "\n".join(
-            f"{link.name}: {link.rate / 1e9:.2f} GB/s, {seconds(link.latency)} ({link.source})"
+            "\n  ".join(
+                (
+                    f"{link.name}: {link.rate / 1e9:.2f} GB/s, {seconds(link.latency)}",
+                    *filter(None, link.source.split("; ")),
+                )
+            )
             for link in (between, within)
         )
     )
@@ -78,8 +83,8 @@ def _divided(setup: Setup) -> str:
         for name, value in (("tensor", setup.tensor), ("pipeline", setup.pipeline))
         if value > 1
     ]
-    words += [f"a copy for each {setup.shard_ranks} ranks"] if setup.shard_ranks else []
-    words += ["activations computed again"] if setup.recompute else []
+    words += [f"sharded over {setup.shard_ranks} ranks"] if setup.shard_ranks else []
+    words += ["activations recomputed"] if setup.recompute else []
     return "".join(f"{word}, " for word in words)
 
 
@@ -88,24 +93,29 @@ def _notes(found: Forecast) -> list[str]:
     rows, notes = found.rows, []
     large = [row for row in rows if row.memory is not None and row.memory > found.capacity]
     if large:
-        sizes = ", ".join(f"{row.prediction.ranks:,}" for row in large)
+        *most, last = (f"{row.prediction.ranks:,}" for row in large)
+        sizes = f"{', '.join(most)} or {last}" if most else last
         needed = " to ".join(dict.fromkeys(byte_size(int(row.memory or 0)) for row in (large[-1], large[0])))
         has = byte_size(int(found.capacity))
-        notes.append(f"Does not fit at {sizes} ranks: a rank needs {needed}, a GPU has {has}.")
+        notes.append(f"Does not fit on {sizes} ranks: each needs {needed}, a GPU has {has}.")
     if (reference := found.reference) is not None:
-        group = plural(reference.ranks, "rank")
-        words = f"{group}, the smallest group that fits"
+        one = "one rank" if reference.ranks == 1 else f"one rank of {reference.ranks}"
         if not reference.fits:
-            words = f"{group} with enough memory, because no number of ranks fits"
-        if reference.ranks > 1 or not reference.fits:
-            notes.append(f"Speed-up and efficiency are relative to {words}.")
+            notes.append(
+                f"Nothing fits, so speed-up and efficiency are relative to {one} with enough memory."
+            )
+        elif reference.ranks > 1:
+            notes.append(f"Speed-up and efficiency are relative to {one}, the fewest that fit.")
     if "(assumed)" in found.setup.network.name or "(assumed)" in found.setup.network.between.name:
         notes.append(
-            "The network is assumed, and with it most of what follows: name yours "
+            "The network is an assumption, and most of what follows depends on it: name yours "
             "(--gpu, --network, --within, --facts or --curve)."
         )
     if found.fit is None and found.setup.straggler == 0:
-        notes.append("All ranks are taken to be equally fast: σ is not measured, so it is 0 (--straggler).")
+        notes.append(
+            "Ranks are assumed equally fast: the spread of their step times (σ) isn't measured; "
+            "--straggler sets it."
+        )
     return notes
 
 
@@ -147,8 +157,8 @@ def _sizes(found: Forecast, form: str) -> str:
         columns.append(("memory", lambda row: byte_size(int(row.memory or 0))))
     if any(row.failures for row in found.rows):
         columns += [
-            ("a failure each", lambda row: _long(row.failures.between) if row.failures else ""),
-            ("commit each", lambda row: _long(row.failures.interval) if row.failures else ""),
+            ("failure every", lambda row: _long(row.failures.between) if row.failures else ""),
+            ("commit every", lambda row: _long(row.failures.interval) if row.failures else ""),
             ("goodput", lambda row: percent(row.failures.goodput) if row.failures else ""),
         ]
     columns.append(
@@ -183,7 +193,7 @@ def _fitted(fitted: Fit, form: str) -> str:
             (shown := _UNITS[one.name])(one.value),
             f"{shown(one.low)} – {shown(one.high)}",
             shown(one.stated),
-            "fitted" if one.fitted else "as stated: the points hardly tell it",
+            "fitted" if one.fitted else "as stated: the points don't determine it",
         )
         for one in fitted.parameters
     ]

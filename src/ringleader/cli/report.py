@@ -185,7 +185,7 @@ class ReportOptions:
     replace: bool = flag("Overwrite the file of -o.", **REPLACE)
     against: str | None = option("Compare RUN with this run.", metavar="BASELINE")
     fail_below: float | None = option(
-        "Exit with code 1 if RUN is significantly slower than RATIO × BASELINE (for example, 0.9), if RUN "
+        "Exit with code 1 if RUN's speed is significantly below RATIO (such as 0.9) of BASELINE's, if RUN "
         "failed, or if it lacks a number that BASELINE has.",
         metavar="RATIO",
         above=0,
@@ -194,7 +194,9 @@ class ReportOptions:
         hint="0.9",
     )
     allow_missing: bool = flag("Do not fail because RUN lacks some of BASELINE's numbers.")
-    serve: bool = flag("Serve the page at a local address; it is updated when its runs change.")
+    serve: bool = flag(
+        "Serve the page at a local address; it is updated when its runs change, also while a job runs."
+    )
     port: int | None = option(
         "Port of --serve. [default: a free one]",
         metavar="N",
@@ -210,8 +212,8 @@ class ReportOptions:
 @Command.of(
     "report",
     ReportOptions,
-    help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report`, and the history of an "
-    "elastic job (`run --json-file`). Given two runs of the same kind, compare the second with the "
+    help="Show runs stored by `scale` and `bench`, jobs recorded by `run --report DIR`, and the history of "
+    "an elastic job (`run --json-file FILE`). Given two runs of the same kind, compare the second with the "
     "first. Given three or more, show the trend. RUN is the path of a stored run; with --serve, DIR is "
     "a directory of runs.",
 )

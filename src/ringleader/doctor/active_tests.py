@@ -46,6 +46,8 @@ MOST_PROGRAM_PAIRS = 32
 """Pairs that programs of others measure: each host with its neighbor, of many hosts the first ones."""
 PROGRAM_SECONDS = 20.0
 """That one run of such a program may take: perftest's takes 9 s at 1 Gbit/s, and its server's start a few."""
+LEAST_PROGRAM_SECONDS = 10.0
+"""With less left, none is started."""
 VERBS = (Wire.INFINIBAND, Wire.ROCE, Wire.IWARP)
 """Wires that perftest's programs measure without options of a vendor."""
 
@@ -68,6 +70,8 @@ class ProgramNote:
     hosts: tuple[str, ...] = ()
     memory: str = "host"
     """``cuda``: it only says why none measured GPU memory."""
+    is_late: bool = False
+    """Their ports are left, for which there was no time; others were measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,28 +114,31 @@ def measure_hosts(
     facts: Mapping[str, HostFacts],
     environ: Mapping[str, str],
     seconds: float,
+    program_seconds: float,
     progress: Callable[[str], None],
     ranks_per_host: int = 1,
     port: str = "",
     launch: Launcher = launch_job,
+    now: Callable[[], float] = time.monotonic,
 ) -> ActiveResults:
     """Measure between the job's hosts, and how fast ranks compute on them.
 
     ``job``: its hosts, ssh and MPI count; its command and number of ranks do not. ``facts``: of the hosts,
     by name. ``seconds``: what messages and ranks may take together, starts of jobs aside. ``progress`` is
     given a line now and then. ``ranks_per_host``: how many ranks compute at once. ``port``: the only RDMA
-    port to measure. Raises what ``launch`` raises where nothing can be started, and StoppedError for a
-    signal; a job that ends badly later is described in ``ActiveResults.failure``.
+    port to measure. ``program_seconds``: what perftest may take on all ports together. Raises what
+    ``launch`` raises where nothing can be started, and StoppedError for a signal; a job that ends badly later
+    is described in ``ActiveResults.failure``.
     """
-    began = time.monotonic()
-    session = _Session(job, facts, environ, progress, launch)
+    began = now()
+    session = _Session(job, facts, environ, progress, launch, now)
     if port:
         session.check_port(port)
     session.pairs(first_rounds(len(session.hosts)), FIRST_PART * seconds, "measuring pairs")
     session.pairs(session.suspects(), SECOND_PART * seconds, "measuring suspects again")
     session.speeds(min(MOST_SPEED_SECONDS, SPEED_PART * seconds), ranks_per_host)
-    session.programs(port)
-    return replace(session.results, seconds=time.monotonic() - began)
+    session.programs(port, now() + program_seconds)
+    return replace(session.results, seconds=now() - began)
 
 
 class _Session:
@@ -144,9 +151,10 @@ class _Session:
         environ: Mapping[str, str],
         progress: Callable[[str], None],
         launch: Launcher,
+        now: Callable[[], float],
     ) -> None:
         self._job, self._facts, self._environ, self._progress = job, facts, environ, progress
-        self._launch = launch
+        self._launch, self._now = launch, now
         self._addresses: Mapping[str, str] = {}
         self.hosts = tuple(host.name for host in job.hosts) or ("localhost",)
         if len(self.hosts) == len(facts) == 1:  # it has another name where it is this machine
@@ -226,8 +234,8 @@ class _Session:
             hint = f"there are {', '.join(known)}" if known else "ringleader doctor says why"
             raise RequestError(Fault(where="--active-port", what=what, hint=hint))
 
-    def programs(self, port: str) -> None:
-        """Run perftest, or else ucx_perftest, over each port between neighbors that have it."""
+    def programs(self, port: str, end: float) -> None:
+        """Run perftest, or else ucx_perftest, over each port between neighbors, until ``end``."""
         if self.results.failure:
             return
         able = {host: self._programs_of(host) for host in self.hosts}
@@ -246,9 +254,9 @@ class _Session:
         for program, pairs in chosen.items():
             rounds, hosts = packed(pairs), {self.hosts[number] for pair in pairs for number in pair}
             for rails in self._rails(hosts, port):
-                self._program_pairs(rounds, program, rails, port)
+                self._program_pairs(rounds, program, rails, port, end)
                 if program == "perftest" and all(self._facts[host].gpus for host in hosts):
-                    self._program_pairs(rounds, program, rails, port, memory="cuda")
+                    self._program_pairs(rounds, program, rails, port, end, memory="cuda")
 
     def _programs_of(self, host: str) -> list[str]:
         """Return what a host can run, the better one first."""
@@ -258,10 +266,22 @@ class _Session:
         return [name for name, path in names.items() if path in self._facts[host].software.programs]
 
     def _program_pairs(
-        self, rounds: Sequence[Round], program: str, rails: Sequence[int], port: str, memory: str = "host"
+        self,
+        rounds: Sequence[Round],
+        program: str,
+        rails: Sequence[int],
+        port: str,
+        end: float,
+        memory: str = "host",
     ) -> None:
         """Run one program over ports of one rate."""
+        left, measured = end - self._now(), tuple({at for one in rounds for pair in one for at in pair})
+        wanted = [(at, name) for at in sorted(measured) for name in self._names(self.hosts[at], rails)]
+        wanted = [(at, port) for at in sorted(measured)] if port else wanted
         if self.results.failure:
+            return
+        if left < LEAST_PROGRAM_SECONDS:
+            self._late(wanted, memory)
             return
         bandwidth, latency = {
             "perftest": ("ib_write_bw", "ib_send_lat"),
@@ -283,6 +303,7 @@ class _Session:
                 else tuple(tuple(one.name for one in self._ports(host)) for host in self.hosts),
                 runs=tuple(runs),
                 memory=memory,
+                limit=left,
             )
         except RefusedError as error:  # it lacks an option, or finds no GPU
             notes = [ProgramNote(reason=one.what, hosts=tuple(one.where.split(", "))) for one in error.faults]
@@ -290,8 +311,24 @@ class _Session:
             return
         named = [(port,) if port else self._names(host, rails) for host in self.hosts]
         pair = ProgramPairs(run=_without_context(found.run), ports=tuple(named), errors=found.errors)
-        failure = {"failure": found.run.failure, "failed_host": found.failed_host}
-        self._add(programs=(*self.results.programs, pair), **failure)
+        self._add(programs=(*self.results.programs, pair))
+        if found.run.failure and self._now() >= end:  # stopped: what was measured counts
+            done = {(one.source, one.device) for one in found.run.transfers}
+            self._late([one for one in wanted if one not in done], memory)
+        else:
+            self._add(failure=found.run.failure, failed_host=found.failed_host)
+
+    def _late(self, ports: Sequence[tuple[int, str]], memory: str) -> None:
+        """Note the ports (of hosts by number) for which no time was left."""
+        if not ports:
+            return
+        names = ", ".join(f"{name} of {self.hosts[at]}" for at, name in ports)
+        hosts = tuple(dict.fromkeys(self.hosts[at] for at, _ in ports))
+        note = ProgramNote(
+            reason=f"no time left to measure {names}", hosts=hosts, memory=memory, is_late=True
+        )
+        self._progress(note.reason)
+        self._add(notes=(*self.results.notes, note))
 
     def _measure(self, rounds: Sequence[Round], title: str, **asked: Any) -> Measured:
         request = PairRequest(

@@ -116,9 +116,9 @@ def _programs(results: ActiveResults, check: str) -> Iterable[CheckResult]:
         wanted, what = "cuda", "no program measured from memory of GPUs"
     reasons: dict[str, tuple[str, ...]] = {}
     for note in results.notes:
-        if note.memory == wanted:
+        if note.memory == wanted and (note.is_late or not found):
             reasons[note.reason] = (*reasons.get(note.reason, ()), *note.hosts)
-    for why, hosts in () if found else reasons.items() or [(what, ())]:
+    for why, hosts in reasons.items() or ([] if found else [(what, ())]):
         yield skipped(why, hosts=hosts)
 
 

@@ -18,8 +18,8 @@ from ringleader.fabric.checks.kernel_log import OWN_PORT
 from ringleader.number_format import plural
 from ringleader.plan.job import Host, Job
 
-READ_SECONDS, MEASURE_SECONDS = 30.0, 50.0
-"""For reading the hosts, which ``active`` does twice, and for measuring between them."""
+READ_SECONDS, MEASURE_SECONDS, PROGRAM_SECONDS = 30.0, 50.0, 120.0
+"""For reading the hosts, which ``active`` does twice, for measuring between them, and for all of perftest."""
 OF_HOSTS = ("kernel.", "active.", "hosts", "port.state", "port.phys", "gpu.ecc", "gpu.remap")
 """Beginnings of checks that count where all hosts fail them, too: others are how the cluster is made."""
 MOST_SAID = 3
@@ -84,7 +84,8 @@ def dry_run_lines(job: Job) -> list[str]:
     lines = [f"{job.check}: on each host one rank: {' '.join(words)}"]
     if job.check == "active":
         lines.append("then messages between the hosts that pass, and the speed of each,")
-        lines.append(f"for up to {MEASURE_SECONDS:g} s; then perftest over each RDMA port")
+        lines.append(f"for up to {MEASURE_SECONDS:g} s; then perftest over each RDMA port,")
+        lines.append(f"for up to {PROGRAM_SECONDS:g} s together")
     if job.elastic is not None:
         least = f"{job.elastic.min_np} ranks on {plural(job.elastic.min_hosts, 'host')}"
         return [*lines, f"hosts that fail are left out; the job is refused below {least}"]
@@ -121,7 +122,8 @@ def _measured(
     names = [host.name for host in job.hosts] or [*found.facts]
     facts = {name: found.facts[name] for name in names}
     seconds = MEASURE_SECONDS * job.patience
-    results = measure(job, facts=facts, environ=environ, seconds=seconds, progress=progress)
+    budget = {"seconds": seconds, "program_seconds": PROGRAM_SECONDS * job.patience}
+    results = measure(job, facts=facts, environ=environ, progress=progress, **budget)
     if results.failure and not results.failed_host:
         what = f"the hosts could not be measured: {results.failure}"
         raise RefusedError(what, where="--check", hint="--check quick does without measurements")
@@ -159,7 +161,7 @@ def left_out(judged: Judgement, hosts: Sequence[Host], *, has_grown: bool = Fals
             own = [] if set(one.hosts) & found.keys() else own[-1:]
         for name in own:
             found.setdefault(name, []).append(one)
-    return {name: _fault(name, results) for name, results in found.items()}
+    return {name: fault_of(name, results) for name, results in found.items()}
 
 
 def _counts(one: CheckResult, hosts: int) -> bool:
@@ -182,7 +184,8 @@ def shared(judged: Judgement) -> list[str]:
     ]
 
 
-def _fault(name: str, results: Sequence[CheckResult]) -> Fault:
+def fault_of(name: str, results: Sequence[CheckResult]) -> Fault:
+    """Return what is said of a host with these failures."""
     said = [f"{one.id if one.subject in one.seen else one.name}: {one.seen}" for one in results[:MOST_SAID]]
     more = [f"and {len(results) - MOST_SAID} more (ringleader doctor)"] if len(results) > MOST_SAID else []
     return Fault(where=f"host {name}", what="; ".join([*said, *more]), hint=results[0].remedy)

@@ -21,6 +21,7 @@ from ringleader.kubernetes.client.object_fields import (
     text_in,
 )
 from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.annotations import CHECK_CONTAINER, CHECK_REFUSED
 from ringleader.kubernetes.mpijob.object_metadata import JOB_ROLE, JOBSET_ROLE, KIND
 
 Role = Literal["worker", "launcher", ""]
@@ -61,6 +62,11 @@ class ContainerView:
     """Why the run before the present one ended; empty where there was none."""
     last_exit_code: int | None = None
     last_finished_at: str = ""
+    last_message: str = ""
+
+
+NODE_REFUSED = "NodeRefused"
+"""Reason of a job that ended, or of a Pod's failure, by ``ringleader/check``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +116,28 @@ class PodView:
     def was_stopped(self) -> bool:
         """The operator ended it by a deadline that was over when it was set."""
         return self.reason == "DeadlineExceeded" and self.deadline == AT_ONCE
+
+    @property
+    def refusal(self) -> PodFailure | None:
+        """How ``ringleader/check`` refused its node; the kubelet may run the check again."""
+        for one in self.containers if self.phase in ("Pending", "Failed") else ():
+            has_ended = one.state == "terminated"
+            code = one.exit_code if has_ended else one.last_exit_code
+            if one.name == CHECK_CONTAINER and one.is_init and code == CHECK_REFUSED:
+                return PodFailure(
+                    at=one.finished_at if has_ended else one.last_finished_at,
+                    pod=self.name,
+                    role=self.role,
+                    container=one.name,
+                    how=ending(code, None, "", (one.message if has_ended else one.last_message).strip()),
+                    word=NODE_REFUSED,
+                )
+        return None
+
+    @property
+    def has_failed(self) -> bool:
+        """It has failed, or will not get beyond its init container on this node."""
+        return self.phase == "Failed" or self.refusal is not None
 
     @property
     def has_ended(self) -> bool:
@@ -189,6 +217,7 @@ def _container(status: Mapping[str, Any], *, is_init: bool) -> ContainerView:
         last_reason=text_in(last, "reason"),
         last_exit_code=number_in(last, "exitCode"),
         last_finished_at=text_in(last, "finishedAt"),
+        last_message=text_in(last, "message"),
     )
 
 
@@ -220,6 +249,8 @@ class PodFailure:
 
 def failure_of(pod: PodView) -> PodFailure | None:
     """Return how a Pod failed, or how one of its containers did before it was started again, or ``None``."""
+    if pod.refusal is not None:
+        return pod.refusal
     if pod.phase == "Failed":
         bad = [one for one in pod.containers if one.state == "terminated" and (one.exit_code or one.signal)]
         if not bad:

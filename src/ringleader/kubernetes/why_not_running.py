@@ -15,6 +15,7 @@ from ringleader.errors import Fault, RefusedError, RequestError, RingleaderError
 from ringleader.finding import Level
 from ringleader.kubernetes.client.api_errors import ApiError
 from ringleader.kubernetes.client.api_resources import MPIJOBS, TRAIN_JOBS, TRAINING_RUNTIMES, Resource
+from ringleader.kubernetes.mpijob.annotations import CHECK_CONTAINER, CHECK_REFUSED
 from ringleader.kubernetes.mpijob.quantities import value
 from ringleader.kubernetes.pod_view import ContainerView, PodView, ending
 
@@ -103,8 +104,15 @@ def advice_on_quota(message: str) -> str:
     )
 
 
-def advice_on_end(code: int | None, reason: str, *, role: str = "", log: str = "") -> str:
+_ON_REFUSAL = "kubectl cordon NODE keeps Pods off it; with an operator, --backoff-limit N tries N other nodes"
+
+
+def advice_on_end(
+    code: int | None, reason: str, *, role: str = "", log: str = "", container: str = ""
+) -> str:
     """Return what the end of a launcher's or a worker's container means; ``log``: the end of its log."""
+    if container == CHECK_CONTAINER:
+        return _ON_REFUSAL if code == CHECK_REFUSED else "--check needs ringleader in the image"
     if reason == "OOMKilled":
         option = "--launcher-memory (with ranks in it: --memory)" if role == "launcher" else "--memory"
         return f"it used more memory than its limit: {option}"
@@ -125,7 +133,8 @@ def _on_container(message: str) -> str:
     if _NO_OBJECT.search(message):
         return "create what is missing, or correct --secret-env or --mount"
     if _NO_PROGRAM.search(message):
-        return "the image lacks the program: it needs a shell, mpirun in the launcher, sshd or --spawn exec"
+        needs = "a shell, mpirun in the launcher, sshd or --spawn exec, ringleader for --check"
+        return f"the image lacks the program: it needs {needs}"
     return advice(message)
 
 

@@ -29,7 +29,7 @@ class SlowLink:
     out_of: int | None = option("Rate of traffic from the host.", metavar="RATE", read=_slow_rate)
     """In bit/s."""
     delay: float | None = option(
-        "Delay of each frame (200us, 1ms) in the directions that have a rate, or in both without rates.",
+        "Delay per frame (200us, 1ms), in the directions given by --into and --out-of, else in both.",
         metavar="TIME",
         read=delay_of_option,
     )

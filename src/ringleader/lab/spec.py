@@ -82,19 +82,19 @@ class LabSpec:
     name: str = DEFAULT_NAME
     """Tells labs on one machine apart; part of every name that the lab leaves in the kernel."""
     hosts: int = option("Number of hosts, h1 … hN.", default=4, least=1, most=MAX_HOSTS, unit="hosts")
-    slots: int = option("Slots per host in the hostfile.", default=2, least=1, most=1024, unit="slots")
+    slots: int = option("Slots per host, for `run --lab`.", default=2, least=1, most=1024, unit="slots")
     """Ranks per host, as the hostfile says."""
     bandwidth: int = option(
         "Rate of each host's link in each direction.  [default: 8gbit]",
         default=8_000_000_000,
-        metavar="TEXT",
+        metavar="RATE",
         read=rate_option(10**6, example="8gbit or 500mbit", bounds="use 1mbit to 1tbit"),
     )
     """In bit/s on the wire."""
     latency: float = option(
         "Delay of each frame in each direction: 200us, 1ms.  [default: 0]",
         default=0.0,
-        metavar="TEXT",
+        metavar="TIME",
         read=delay_of_option,
     )
     """In seconds; needs netem in the kernel."""

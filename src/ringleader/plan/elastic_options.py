@@ -29,15 +29,15 @@ class ElasticOptions:
     SECTION: ClassVar[str] = "Elastic jobs"
     """Their heading in the help."""
     min_np: int = option(
-        "Make the job elastic: continue while at least N ranks can train. [default: -n with "
-        "--host-discovery-script, else 1]",
+        "Elastic: continue while at least N ranks can train. [default: -n with --host-discovery-script, "
+        "else 1]",
         default=1,
         old=("--min-num-proc",),
         of="cluster",
         **_COUNT,
     )
     max_np: int | None = option(
-        "Make the job elastic: grow to up to N ranks as hosts join. [default: all their slots]",
+        "Elastic: grow to up to N ranks as hosts join. [default: all their slots]",
         old=("--max-num-proc",),
         of="cluster",
         **_COUNT,
@@ -45,8 +45,8 @@ class ElasticOptions:
     min_hosts: int = option("Minimum number of hosts. [default: 1]", default=1, of="cluster", **_COUNT)
     max_hosts: int | None = option("Maximum number of hosts.", of="cluster", **_COUNT)
     discovery_script: str | None = option(
-        "Make the job elastic: COMMAND, run every second, prints hosts, one 'h1' or 'h1:2' per line. "
-        "Without it, hosts come from --hostfile or Slurm.",
+        "Elastic: COMMAND, run every second, prints the hosts, one 'h1' or 'h1:2' per line. [default: the "
+        "hosts of --hostfile or Slurm]",
         "--host-discovery-script",
         metavar="COMMAND",
     )

@@ -157,13 +157,13 @@ class Sync:
     """Whether and how the ranks' code is sent to the hosts."""
 
     on: bool = flag(
-        "Send the working directory to every host first, without what .gitignore names, and run the ranks in "
-        "that copy. A second run sends nothing.",
+        "Send the working directory (without git-ignored files) to all hosts, and run there. Later runs send "
+        "changes.",
         "--sync",
         of="scale",
     )
     source: str | None = option(
-        "Send this directory, which has the working directory in it; implies --sync.",
+        "Send DIR, which must contain the working directory; implies --sync.",
         "--sync-from",
         metavar="DIR",
         of="scale",
@@ -253,14 +253,14 @@ class Job:
         "Network interfaces for startup and for the ranks' TCP traffic.", metavar="NAME[,NAME]", of="hosts"
     )
     mpi: str | None = option(
-        "MPI: embedded (bundled Open MPI 5), openmpi5, openmpi4, mpich, mvapich, intel, or the path to an "
-        "mpirun or an MPI. [default: embedded, else on PATH]",
+        "MPI: embedded (bundled Open MPI 5), openmpi5, openmpi4, mpich, mvapich, intel, or a path (mpirun "
+        "or installation). [default: embedded, else on PATH]",
         metavar="MPI",
         of="hosts",
     )
     """``None``: what is found."""
     python: str | None = option(
-        "Python that has Ringleader on every host. [default: the path of this one]",
+        "Python that has Ringleader, on every host. [default: the path of this one]",
         metavar="PATH",
         of="hosts",
     )
@@ -295,23 +295,24 @@ class Job:
     """Seconds from mpirun's start until every rank has reported. Deadlines for what hosts are asked before
     grow with it: see ``patience``."""
     kernel_log: str | None = option(
-        "File of the kernel's log on every host, where it is in neither of the usual places (a container). "
+        "Kernel log file on every host, if it is not in a usual place (in containers, for example). "
         "[default: /dev/kmsg, else /var/log/kern.log]",
         metavar="PATH",
         read=_file,
         of="hosts",
     )
     check: str | None = option(
-        "Check all hosts before any rank starts: quick makes the checks of `ringleader doctor`, active also "
-        "measures between the hosts (a few minutes). A host that fails is left out if the job "
-        "is elastic or has spare hosts; otherwise the job is refused (exit code 3).",
+        "Check all hosts before any rank starts: quick runs the checks of `ringleader doctor`, active also "
+        "measures the links between hosts (a few minutes). A host that fails is left out if the job "
+        "is elastic or has spare hosts; otherwise the job is refused (exit code 3). On Kubernetes, "
+        "Pods check their nodes.",
         choices=CHECKS,
         metavar="quick|active",
-        of="scale",
+        of="scale cluster",
     )
     spare_hosts: int = option(
-        "Run on all hosts but N: on the first that can take part. The others replace hosts that cannot, or "
-        "that fail before a restart. [default: 0]",
+        "Keep N hosts spare: run on the first usable hosts of the list. Spare hosts replace those that "
+        "aren't usable, or that fail before a restart. [default: 0]",
         default=0,
         metavar="N",
         least=0,
@@ -321,7 +322,7 @@ class Job:
     left_out: tuple[str, ...] = ()
     """Hosts that ``check`` has left out: an elastic job takes them from no source."""
     np: int | None = option(
-        "Number of ranks. [default: one per slot of the hosts; 1 without hosts]",
+        "Number of ranks. [default: the hosts' slots, or 1]",
         *("-n", "-np", "--np"),
         called="-n",
         metavar="N",
@@ -376,9 +377,8 @@ class Job:
     as_horovod: bool = flag("'import horovod.torch' imports ringleader.torch.", of="scale")
     """Also where a real Horovod is installed."""
     require: tuple[str, ...] = many(
-        "Transport that must carry the ranks' traffic: rdma, infiniband, roce, iwarp, efa or tcp between "
-        "hosts; shm or p2p within a host; gdr (GPUDirect RDMA). If it does not, or if that cannot be "
-        "proved, the exit code is 3; known problems stop the job before it starts.",
+        "Fail (exit code 3) unless this transport provably carried the ranks' traffic: rdma, infiniband, "
+        "roce, iwarp, efa or tcp between hosts; shm or p2p within a host; gdr (GPUDirect RDMA).",
         metavar="TRANSPORT[,TRANSPORT]",
         of="scale",
     )
@@ -415,8 +415,7 @@ class Job:
         metavar="DIR",
     )
     report: str | None = option(
-        "Record the run in DIR and write an HTML report there; `ringleader report --serve DIR` shows "
-        "it live.",
+        "Record the run in DIR, with an HTML page.",
         metavar="DIR",
         read=_directory,
     )
@@ -470,8 +469,7 @@ class Job:
         of="scale",
     )
     max_restarts: int = option(
-        "After a failure, restart all ranks up to N times, as torchrun does; the script reads "
-        "TORCHELASTIC_RESTART_COUNT and resumes from its checkpoint. [default: 0]",
+        "Restart all ranks after a failure, up to N times; the script loads its checkpoint. [default: 0]",
         default=0,
         old=("--max_restarts",),
         metavar="N",

@@ -344,7 +344,7 @@ def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Itera
             yield name, replace(setup, network=replace(network, between=BETWEEN[name]))
         if not network.between.curve and network.ports < setup.per_host:
             more = min(2 * network.ports, setup.per_host)
-            yield f"{more} ports of each host", replace(setup, network=replace(network, ports=more))
+            yield f"{more} ports per host", replace(setup, network=replace(network, ports=more))
     if setup.wire == "fp32":
         yield "bf16 on the wire", replace(setup, wire="bf16")
     if (
@@ -354,16 +354,17 @@ def changes(setup: Setup, ranks: int, others: tuple[Network, ...] = ()) -> Itera
         and not network.switch
         and not setup.batch
     ):
-        yield f"{doubled} ranks on each host", replace(setup, per_host=doubled)  # how two share is not known
+        yield f"{doubled} ranks per host", replace(setup, per_host=doubled)  # how two share is not known
     for algorithm in ("ring", "tree", "hierarchical") if by_formula and setup.algorithm != "nccl" else ():
         if algorithm != setup.algorithm:
             yield f"the {algorithm} algorithm", replace(setup, algorithm=algorithm)
     if not setup.overlap:
-        yield "exchange during backward", replace(setup, overlap=True)
-    yield "twice the backward passes of an update", replace(setup, micro_steps=2 * setup.micro_steps)
-    if setup.strategy != "ddp" and setup.shard_ranks == 0 and ranks > setup.per_host * setup.pipeline:
-        within = max(1, setup.per_host // setup.tensor)
-        yield "state shared within hosts (HSDP)", replace(setup, shard_ranks=within)
+        yield "exchange during the backward pass", replace(setup, overlap=True)
+    yield "2× gradient accumulation steps", replace(setup, micro_steps=2 * setup.micro_steps)
+    within = setup.per_host // setup.tensor
+    is_sharded = setup.strategy != "ddp" and setup.shard_ranks == 0
+    if is_sharded and within > 1 and ranks > setup.per_host * setup.pipeline:
+        yield f"state sharded per host (--shard-ranks {within})", replace(setup, shard_ranks=within)
     if setup.batch:
         yield from _of_a_transformer(setup, ranks)
 
@@ -372,12 +373,12 @@ def _of_a_transformer(setup: Setup, ranks: int) -> Iterator[tuple[str, Setup]]:
     for strategy in ("ddp", "zero-1", "fsdp"):
         if strategy != setup.strategy:
             yield f"{strategy} in place of {setup.strategy}", replace(setup, strategy=strategy, shard_ranks=0)
-    yield "twice the batch", replace(setup, batch=2 * setup.batch)
+    yield "2× batch", replace(setup, batch=2 * setup.batch)
     now = setup.recompute
-    words = "activations kept" if now else "activations computed again"
+    words = "activations kept" if now else "activations recomputed (--recompute)"
     yield words, replace(setup, recompute=not now)
     if setup.tensor == 1 and setup.per_host > 1:
-        yield f"layers shared by {setup.per_host} ranks", replace(setup, tensor=setup.per_host)
+        yield f"split layers (--tensor {setup.per_host})", replace(setup, tensor=setup.per_host)
 
 
 def what_ifs(
@@ -407,22 +408,22 @@ def limit_sentence(profile: Profile, setup: Setup, now: Prediction, tried: list[
     if now.ranks == 1:
         return "One rank exchanges nothing."
     alone = setup.micro_steps * (profile.before + profile.backward) + profile.after
+    gradients = "gradient " if setup.strategy == "ddp" and setup.tensor == 1 else ""
     lost = {
-        ("gradients" if setup.strategy == "ddp" and setup.tensor == 1 else "exchanges")
-        + " that travel while nothing is computed": now.exposed,
+        f"exposed {gradients}communication": now.exposed,
         "waiting for the slowest rank": now.waiting,
         "the fixed cost of an update": now.fixed,
-        "stages of the pipeline that have nothing to do": now.idle,
+        "idle pipeline stages": now.idle,
         "computing more slowly beside the other ranks of a host": max(0.0, now.compute - alone),
     }
     cause = max(lost, key=lambda one: lost[one])
     part = lost[cause] / now.step
-    text = f"At {now.ranks:,} ranks most is lost to {cause}: {100 * part:.1f}% of the step."
+    text = f"At {now.ranks:,} ranks, the largest loss is {cause}: {100 * part:.1f}% of the step."
     if part < WORTH_A_WORD:
-        text = f"At {now.ranks:,} ranks nothing takes as much as half a point of the step."
+        text = f"At {now.ranks:,} ranks, no loss reaches 0.5% of the step."
     best = tried[0] if tried else None
     if best is None or best.gain < WORTH_A_WORD:
-        return f"{text} None of the changes tried gains half a point."
+        return f"{text} No change that was tried gains 0.5 points of efficiency."
     before, after = 100 * now.efficiency, 100 * best.prediction.efficiency
     if setup.batch:
         more = 100 * (best.prediction.rate / now.rate - 1)

@@ -48,7 +48,7 @@ class Gpu:
             latency=usual.latency,
             efficiency=self.ring / self.link if self.ring else usual.efficiency,
             kind=self.kind,
-            source=f"{self.source('link')}; carried: {self.source('ring') or 'assumed'}",
+            source=f"rate: {self.source('link')}; efficiency: {self.source('ring') or 'assumed'}",
         )
 
     def between(self) -> Link | None:
@@ -61,7 +61,7 @@ class Gpu:
             latency=BETWEEN["ndr-infiniband"].latency,
             efficiency=self.carried,
             kind="net",
-            source=f"{self.source('port')}; carried: {self.source('carried')}",
+            source=f"rate: {self.source('port')}; efficiency: {self.source('carried')}",
         )
 
     def network(self, between: Link, ports: int) -> Network:

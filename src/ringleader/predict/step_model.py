@@ -42,7 +42,11 @@ class Setup:
 
     network: Network
     per_host: int = option(
-        "Ranks per host. [default: as measured, else 8]", default=1, least=1, most=1024, **_COUNT
+        "Ranks per host. [default: as measured, else those of --facts or --gpu, else 8]",
+        default=1,
+        least=1,
+        most=1024,
+        **_COUNT,
     )
     algorithm: str = option(
         "How gradients are summed; nccl: as NCCL chooses; engine: Ringleader's own algorithm, in host "
@@ -60,10 +64,20 @@ class Setup:
         **_FROM_ZERO,
     )
     fixed: float = option(
-        "Fixed cost of each update on several ranks.", default=0.0, metavar="SECONDS", most=1e6, **_FROM_ZERO
+        "Time added to each update if there are several ranks.",
+        default=0.0,
+        metavar="SECONDS",
+        most=1e6,
+        **_FROM_ZERO,
     )
     """Agreement, launches."""
-    micro_steps: int = option("Backward passes per update.", default=1, least=1, most=1_000_000, **_COUNT)
+    micro_steps: int = option(
+        "Gradient accumulation steps (micro-batches) per update.",
+        default=1,
+        least=1,
+        most=1_000_000,
+        **_COUNT,
+    )
     overlap: bool = flag(
         "Start the exchange only after the backward pass.", "--no-overlap", default=True, negated=True
     )
@@ -83,9 +97,14 @@ class Setup:
         **_FROM_ZERO,
     )
     servers_apart: bool = flag("Run parameter servers on separate hosts.", after="servers")
-    strategy: str = option("How state is divided among ranks.", default="ddp", choices=STRATEGIES)
+    strategy: str = option(
+        "How weights, gradients and optimizer state are sharded.", default="ddp", choices=STRATEGIES
+    )
     shard_ranks: int = option(
-        "Ranks that share one copy of the state (HSDP). Default: all.", default=0, most=MOST_RANKS, **_SOME
+        "Number of ranks over which one copy of the state is sharded (HSDP). [default: all]",
+        default=0,
+        most=MOST_RANKS,
+        **_SOME,
     )
     tensor: int = option("Number of tensor-parallel ranks.", default=1, least=1, most=1024, **_COUNT)
     pipeline: int = option("Number of pipeline stages.", default=1, least=1, most=1024, **_COUNT)

@@ -74,13 +74,13 @@ class BatchOptions:
         "Number of nodes, or a range. [default: as many as -n needs]", metavar="N[-M]", read=_nodes
     )
     ntasks_per_node: int | None = option(
-        "Ranks on each node. [default: one for each GPU of --gpus, else one]",
+        "Ranks on each node. [default: --gpus, else one]",
         metavar="N",
         least=1,
         wrong=LEAST,
     )
-    gpus: int | None = option("GPUs of each node.", metavar="N", least=0, wrong=LEAST)
-    job_name: str | None = option("Name of the job. [default: the script's]", metavar="NAME", read=_name)
+    gpus: int | None = option("GPUs of each node (not of the job).", metavar="N", least=0, wrong=LEAST)
+    job_name: str | None = option("Job name. [default: the script's]", metavar="NAME", read=_name)
     requeue: bool = flag(
         "Stop the job shortly before it reaches its time limit and requeue it. Also requeue after a node "
         "failure."
@@ -90,7 +90,7 @@ class BatchOptions:
         metavar="WORD",
         read=_sbatch_word,
     )
-    detach: bool = flag("Submit the job, print its number, and exit.")
+    detach: bool = flag("Submit the job, print its ID, and exit.")
 
 
 def seconds_of(text: str) -> float:
@@ -176,7 +176,7 @@ def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: flo
         "ntasks-per-node": options.ntasks_per_node,
         "gpus-per-node": options.gpus or None,
         "time": options.time,
-        "open-mode": "append",  # a job that was queued again continues its log
+        "open-mode": "append",  # a requeued job continues its log
         "signal": f"B:USR1@{notice_seconds(grace)}" if options.requeue else None,
     }
     words = [f"--{key}={value}" for key, value in values.items() if value is not None]
@@ -184,24 +184,24 @@ def sbatch_words(options: BatchOptions, *, name: str, np: int | None, grace: flo
 
 
 _REQUEUE = """
-# Slurm sends USR1 {notice} seconds before the time limit: the job is asked to end, then queued again.
+# Slurm sends USR1 {notice} seconds before the time limit: the job is asked to end, then requeued.
 again= end=$(mktemp)
 trap 'again=yes; kill -TERM $! 2>/dev/null' USR1
 trap 'kill -TERM $! 2>/dev/null' TERM  # where Slurm tracks jobs by cgroup, only this shell gets it
-RINGLEADER_OPT_RUN_JSON_FILE=$end {command} &
+RINGLEADER_OPT_RUN_JSON_FILE=$end RINGLEADER_OPT_SCALE_JSON_FILE=$end {command} &
 job=$!
 while kill -0 "$job" 2>/dev/null; do wait "$job"; done
 wait "$job"
 code=$?
 if grep -qs '"whose": "host ' "$end"; then
-    echo "ringleader: waiting until Slurm, too, notices the lost node and queues the job again" >&2
+    echo "ringleader: waiting until Slurm, too, notices the lost node and requeues the job" >&2
     sleep "$(scontrol show config | awk '$1 == "SlurmdTimeout" { print 2 * $3 + 60 }')" &
     wait "$!"
 fi
 rm -f "$end"
 if [ -n "$again" ] && [ "$code" -ne 0 ]; then
-    echo "ringleader: the time limit is near: job $SLURM_JOB_ID is queued again" >&2
-    scontrol requeue "$SLURM_JOB_ID" || echo "ringleader: job $SLURM_JOB_ID could not be queued again" >&2
+    echo "ringleader: the time limit is near: job $SLURM_JOB_ID is requeued" >&2
+    scontrol requeue "$SLURM_JOB_ID" || echo "ringleader: job $SLURM_JOB_ID could not be requeued" >&2
 fi
 exit "$code"
 """

@@ -103,7 +103,7 @@ class Slurm:
         """Return the nodes that take no jobs, each with the reason that was given; none where that fails."""
         code, out, _ = await self._run(("sinfo", "--noheader", "--list-reasons", f"--format=%n{SEPARATOR}%E"))
         lines = [line.partition(SEPARATOR) for line in out.splitlines() if SEPARATOR in line]
-        return [] if code else [f"{node.strip()} takes no jobs: {why.strip()}" for node, _, why in lines]
+        return [] if code else [f"{node.strip()} ({why.strip()})" for node, _, why in lines]
 
     async def cancel(self, number: str) -> None:
         """End a job. Raises RefusedError where Slurm does not know it, or it is somebody else's."""

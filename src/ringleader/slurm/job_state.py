@@ -30,7 +30,7 @@ _ENDS = {
     "CANCELLED": "it was cancelled",
     "NODE_FAIL": "a node failed ({nodes})",
     "OUT_OF_MEMORY": "it used more memory than it was given: see --sbatch-arg=--mem=…",
-    "PREEMPTED": "a job of higher priority took its nodes",
+    "PREEMPTED": "it was preempted by a job of higher priority",
     "DEADLINE": "it would not have ended before its deadline",
     "BOOT_FAIL": "a node did not boot ({nodes})",
     "LAUNCH_FAILED": "a node could not start it ({nodes})",
@@ -43,11 +43,11 @@ _REASONS = {
     "Resources": "not enough nodes are free",
     "Dependency": "it depends on another job",
     "DependencyNeverSatisfied": "its dependency can never be satisfied: cancel it",
-    "BeginTime": "may not begin yet; one that was queued again waits about two minutes",
+    "BeginTime": "may not begin yet; a requeued job waits about two minutes",
     "JobHeldUser": "is held: scontrol release {id}",
     "JobHeldAdmin": "held by an administrator: ask them to release it",
-    "ReqNodeNotAvail": "a node that it needs is down, drained or reserved: sinfo -R says why",
-    "NodeDown": "a node that it needs is down: sinfo -R says why",
+    "ReqNodeNotAvail": "a required node is down, drained or reserved (see sinfo -R)",
+    "NodeDown": "a required node is down (see sinfo -R)",
     "PartitionConfig": "the partition {partition} never has the nodes that it asks for: cancel it",
     "PartitionDown": "the partition {partition} takes no jobs now",
     "PartitionInactive": "the partition {partition} is inactive",
@@ -83,7 +83,7 @@ class SlurmJob:
     code: int = 0
     """Exit code of the batch script, 128+n for a signal; while it has not ended, 0."""
     restarts: str = "0"
-    """How often it was queued again."""
+    """How often it was requeued."""
     elapsed: str = ""
     limit: str = ""
     start: str = ""
@@ -152,7 +152,7 @@ def _exit_code(text: str, *, is_status: bool) -> int:
 
 
 def why_waiting(job: SlurmJob, drained: Iterable[str] = ()) -> str:
-    """Return in plain words why a job waits. ``drained``: nodes that take no jobs, each with its reason."""
+    """Return in plain words why a job waits. ``drained``: unavailable nodes, each with its reason."""
     name, _, rest = job.reason.partition(",")
     words = {"id": job.id, "partition": job.partition}
     if job.reason.startswith(_DRAINED):
@@ -162,10 +162,12 @@ def why_waiting(job: SlurmJob, drained: Iterable[str] = ()) -> str:
         text = f"a limit of your account, QOS or user is reached ({name})"
     text = text.format(**words) if text else f"Slurm says: {job.reason}"
     nodes = rest.partition("UnavailableNodes:")[2].strip(" )")
-    text += f" ({nodes})" if nodes else ""
+    text += f": {nodes}" if nodes else ""
     some = list(drained)
     if some and name in ("ReqNodeNotAvail", "NodeDown", "Resources"):
-        text += "; " + ", ".join(some[:4]) + (f" and {len(some) - 4} more" if len(some) > 4 else "")
+        text += (
+            "; unavailable: " + ", ".join(some[:4]) + (f" and {len(some) - 4} more" if len(some) > 4 else "")
+        )
     return text
 
 

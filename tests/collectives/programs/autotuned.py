@@ -6,13 +6,11 @@ Rank 0 says what it chose. With ``join`` rank 1 runs out of data during the tria
 import sys
 
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.adapters.autotune import CANDIDATES
 from ringleader.torch.basics import session
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 torch.manual_seed(0)
 model = torch.nn.Sequential(*(torch.nn.Linear(700, 700) for _ in range(3)))
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
@@ -67,4 +65,3 @@ else:
 agreed = hvd.allgather_object(tuner.cap_bytes)
 assert len(set(agreed)) == 1, agreed
 print("rank done", flush=True)
-hvd.shutdown()

@@ -4,12 +4,10 @@ import sys
 
 import numpy
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.torch.basics import session
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 assert session().engine.transport.name == sys.argv[1], session().engine.transport.name
 KINDS = {
     torch.float32: numpy.float32,
@@ -63,4 +61,3 @@ sparse = torch.sparse_coo_tensor(
 )
 check(hvd.sparse_allreduce_async(sparse, "sparse", hvd.Average)().to_dense(), torch.float32, "sparse")
 print("rank done", flush=True)
-hvd.shutdown()

@@ -23,23 +23,16 @@ model = torch.nn.Sequential(
 )
 own = torch.nn.Parameter(torch.randn(5) * (RANK + 1))
 """A parameter of this rank, which another optimizer trains, or none."""
-words, passes, members = {}, 1, hvd.global_process_set
-optimizer_class = torch.optim.SGD
-if case == "shard":
-    words["shard"], optimizer_class = True, torch.optim.AdamW
-if case == "fp16":
-    words["compression"] = hvd.Compression.fp16
-if case == "powersgd":
-    words["compression"] = hvd.Compression.powersgd(rank=1)
-if case == "groups":
-    words["groups"] = 2
-if case == "adasum":
-    words["op"] = hvd.Adasum
-if case == "accumulate":
-    passes = words["backward_passes_per_step"] = 2
-if case == "set":
-    members = hvd.add_process_set(range(1, SIZE))
-    words["process_set"] = members
+members = hvd.add_process_set(range(1, SIZE)) if case == "set" else hvd.global_process_set
+words = {
+    "shard": {"shard": True},
+    "fp16": {"compression": hvd.Compression.fp16},
+    "powersgd": {"compression": hvd.Compression.powersgd(rank=1)},
+    "groups": {"groups": 2},
+    "adasum": {"op": hvd.Adasum},
+    "accumulate": {"backward_passes_per_step": 2},
+    "set": {"process_set": members},
+}.get(case, {})
 if case == "frozen":
     model[0].weight.requires_grad_(False)
     with torch.no_grad():
@@ -49,16 +42,15 @@ if case == "channels_last":
 if case == "nan":
     with torch.no_grad():
         model[3].bias.view(torch.int32)[0] = 0x7FC00000 + RANK
-optimizer = hvd.DistributedOptimizer(
-    optimizer_class(model.parameters(), lr=0.01), model.named_parameters(), **words
-)
+plain = (torch.optim.AdamW if case == "shard" else torch.optim.SGD)(model.parameters(), lr=0.01)
+optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), **words)
 scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
 
 
 def step(turn: int, scale: float = 1.0) -> None:
     optimizer.zero_grad()
     torch.manual_seed(turn * SIZE + RANK)
-    for _pass in range(passes):
+    for _pass in range(words.get("backward_passes_per_step", 1)):
         loss = (model(torch.randn(2, 3, 8, 8)) + own).square().mean() * scale
         if case == "scaler":
             if turn == 3 and RANK == 0:
@@ -120,4 +112,3 @@ elif check.due == consistency.NEVER:
 else:
     assert check.due == check.count + 1, (check.due, check.count)
 print("rank done", flush=True)
-hvd.shutdown()

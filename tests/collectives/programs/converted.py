@@ -1,14 +1,11 @@
 """Gradients of another element type on the wire, of many lengths and in pieces: the sums to the last bit."""
 
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
-torch.set_num_threads(1)
 COUNTS = (1, 63, 64, 1000, 70_001, 400_000)
 engine = session().engine
 assert engine.converts == (hvd.size() > hvd.local_size()), "between hosts"
@@ -46,5 +43,4 @@ for piece in (128 << 10, 2 << 20):
                 )
                 found = reduced(count, compression, hvd.Average, prescale=float(SIZE))
                 assert torch.equal(found, total / SIZE), (count, compression)
-hvd.shutdown()
 print("rank done", flush=True)

@@ -1,15 +1,13 @@
 """Registered memory of which each rank owns a part: in one piece and in many, reduced and published."""
 
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.engine.operations import Signature, Work, signature_digest
 from ringleader.engine.transports.pipeline import Pieces
 from ringleader.torch.basics import session
 from ringleader.torch.optimizer.sharded_gradients import part_of
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 engine = session().engine
 assert engine.transport.name == "hosts", engine.transport.name
 
@@ -46,5 +44,4 @@ for at, count in enumerate((32, 96, 32 * 1001, 32 * 40_007)):
 for depth in (1, 3):
     engine.transport.reducer.pieces = Pieces(nbytes=128 << 10, depth=depth)
     check(32 * 40_007, f"short pieces.{depth}")
-print("rank done")
-hvd.shutdown()
+print("rank done", flush=True)

@@ -13,10 +13,9 @@ import time
 
 import torch
 from fake_cuda import Gpu
-from fake_gpu import use_fake_gpu
+from fake_gpu import on_gpu, use_fake_gpu
 
 import ringleader.torch as hvd
-from ringleader.engine.operations import Signature, Work, signature_digest
 from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.c10d.group_watch import GroupWatch
 
@@ -27,16 +26,13 @@ GPU = Gpu()
 
 def total(engine, value, name):
     """Sum a value over the ranks of an engine, on the GPU."""
-    array = torch.full((10,), float(value))
-    signature = Signature(kind="allreduce", dtype="float32", shape=(10,), device="cuda")
-    work = Work(signature, signature_digest(signature), name=name, serial=0, array=array, out=array)
+    work = on_gpu(torch.full((10,), float(value)), name)
     if INCARNATION == VICTIM and name == "all.3":
         GPU.dies = WAITS
         if not WAITS:
             os.kill(os.getpid(), signal.SIGKILL)
-    engine.submit(work)
-    engine.wait(work)
-    return array[0].item()
+    engine.run(work)
+    return work.array[0].item()
 
 
 def generation():

@@ -15,7 +15,6 @@ Operation = dict[str, Any]
 
 
 def shapes_of(operation: Operation, member: int) -> list[tuple[int, ...]]:
-    """Return the shapes of the tensors that a member brings."""
     kind, shapes = operation["kind"], [tuple(shape) for shape in operation["shapes"]]
     if kind.endswith("allgather"):
         return [(rows[member], *shape) for rows, shape in zip(operation["rows"], shapes, strict=True)]
@@ -25,7 +24,6 @@ def shapes_of(operation: Operation, member: int) -> list[tuple[int, ...]]:
 
 
 def inputs(operation: Operation, member: int) -> list[np.ndarray]:
-    """Return the tensors that a member brings, as float64."""
     dtype = operation["dtype"]
     low, high = (0, 2) if dtype == "bool" else (0 if dtype.startswith("u") else -2, 4)
     return [
@@ -37,7 +35,6 @@ def inputs(operation: Operation, member: int) -> list[np.ndarray]:
 
 
 def outputs(operation: Operation, member: int) -> list[np.ndarray]:
-    """Return the tensors that a member must get, as float64."""
     everybody = [inputs(operation, other) for other in range(len(operation["members"]))]
     kind = operation["kind"].removeprefix("grouped_")
     if kind == "broadcast":
@@ -83,7 +80,6 @@ def _cut(array: np.ndarray, whole: bool) -> np.ndarray:
 
 
 def compare(operation: Operation, got: list[np.ndarray], want: list[np.ndarray]) -> None:
-    """Assert that what came is what had to come."""
     assert len(got) == len(want), f"{len(got)} tensors instead of {len(want)}"
     tolerance = TOLERANCE.get(operation["dtype"], 0.0) if operation.get("op") == "Average" else 0.0
     for one, other in zip(got, want, strict=True):

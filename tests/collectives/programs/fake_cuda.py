@@ -169,7 +169,6 @@ class Gpu:
         return self.captures
 
     def record_stream(self, tensor, stream):
-        """What `torch.Tensor.record_stream` does."""
         self._recorded.add((tensor.untyped_storage().data_ptr(), stream.name))
 
     # what tests and the fake NCCL use
@@ -220,6 +219,5 @@ class Gpu:
             stream.run_to(stream.length)
 
     def finish(self):
-        """Let everything be done."""
         for stream in (*self._lanes, *self._scripts):
             stream.run_to(stream.length)

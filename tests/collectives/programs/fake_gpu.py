@@ -6,7 +6,7 @@ from fake_nccl import install
 
 from ringleader.engine.framework_adapter import TransportContext
 from ringleader.engine.mpi_calls import MpiCalls
-from ringleader.engine.operations import Signature, Work, signature_digest
+from ringleader.engine.operations import ReduceOp, Signature, Work, signature_digest
 from ringleader.engine.peer_wait import PeerWait
 from ringleader.torch.basics import session
 from ringleader.torch.c10d.group_watch import GroupWatch
@@ -19,7 +19,7 @@ from ringleader.torch.torch_kernels import TorchKernels, scale_on_device
 def on_gpu(array, name, **fields):
     """Return an operation on a tensor that counts as one of a GPU."""
     dtype = str(array.dtype).removeprefix("torch.")
-    fields = {"kind": "allreduce", "dtype": dtype, **fields}
+    fields = {"kind": "allreduce", "dtype": dtype, "op": ReduceOp.SUM, **fields}
     signature = Signature(shape=tuple(array.shape), device="cuda", **fields)
     return Work(signature, signature_digest(signature), name=name, serial=0, array=array, out=array)
 

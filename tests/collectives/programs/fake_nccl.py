@@ -249,7 +249,6 @@ class FakeProcessGroupNCCL:
 
 
 def shares(tensor, other):
-    """Return whether two tensors overlap."""
     start, end = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
     return start < other.data_ptr() + other.nbytes and other.data_ptr() < end
 

@@ -5,24 +5,19 @@ import sys
 import warnings
 
 import torch
+from refusals import refused
 
 import ringleader.torch as hvd
 
 hvd.init()
-RANK, HOW = hvd.rank(), sys.argv[1]
-ARGUMENTS = {"plain": {}, "shard": {"shard": True}, "adasum": {"op": hvd.Adasum}}[HOW]
+RANK = hvd.rank()
+ARGUMENTS = {"plain": {}, "shard": {"shard": True}, "adasum": {"op": hvd.Adasum}}[sys.argv[1]]
 
 
 def alike(value):
     everybodys = hvd.allgather_object(value)
     assert all(one == everybodys[0] for one in everybodys), everybodys
     return everybodys[0]
-
-
-def train(optimizer, model):
-    optimizer.zero_grad()
-    model(torch.ones(4, 3) * (RANK + 1)).pow(2).mean().backward()
-    optimizer.step()
 
 
 def rates(optimizer):
@@ -41,30 +36,31 @@ class Held:
         for optimizer in optimizers:
             assert optimizer.param_groups is self.groups and optimizer.state is self.state
             assert all(one is other for one, other in zip(optimizer.param_groups, self.each, strict=True))
-            for group, params in zip(self.each, self.params, strict=True):
-                assert group["params"] is params
+        for group, params in zip(self.each, self.params, strict=True):
+            assert group["params"] is params
 
 
 def made(lr):
     torch.manual_seed(RANK)
     model = torch.nn.Linear(3, 1)
     second = 2 * lr if isinstance(lr, float) else lr
-    groups = [{"params": [model.weight]}, {"params": [model.bias], "lr": second}]
-    plain = torch.optim.AdamW(groups, lr=lr)
+    plain = torch.optim.AdamW([{"params": [model.weight]}, {"params": [model.bias], "lr": second}], lr=lr)
     decay = torch.optim.lr_scheduler.StepLR(plain, step_size=1, gamma=0.5)
     held = Held(plain)
     wrapped = hvd.DistributedOptimizer(plain, named_parameters=model.named_parameters(), **ARGUMENTS)
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(wrapped, root_rank=0)
+    held.check(plain, wrapped)
     return model, plain, decay, held, wrapped
 
 
 warnings.simplefilter("error")
 # A scheduler that was made first continues after a broadcast, from the root's rate.
 model, plain, decay, held, wrapped = made(0.4 * (RANK + 1))
-hvd.broadcast_optimizer_state(wrapped, root_rank=0)
-held.check(plain, wrapped)
 for _step in range(3):
-    train(wrapped, model)
+    wrapped.zero_grad()
+    model(torch.ones(4, 3) * (RANK + 1)).pow(2).mean().backward()
+    wrapped.step()
     decay.step()
     now = alike(rates(wrapped))
     assert now == rates(plain) and abs(now[1] - 2 * now[0]) < 1e-12, now
@@ -72,7 +68,6 @@ held.check(plain, wrapped)
 
 # The script's own loads, into either of the two.
 saved = copy.deepcopy(wrapped.state_dict())
-held.each[0]["lr"] = 7.0
 for optimizer in (wrapped, plain):
     for group in saved["param_groups"]:
         group["lr"] += 1.0
@@ -80,19 +75,12 @@ for optimizer in (wrapped, plain):
     held.check(plain, wrapped)
     assert rates(wrapped) == rates(plain) == [group["lr"] for group in saved["param_groups"]]
     held.each[1]["lr"] = 0.25
-    train(wrapped, model)
     assert alike(rates(wrapped))[1] == 0.25
-    count = wrapped.state_dict()["state"][0]["step"]
-    assert float(count) == 4.0, count
-    alike([p.tolist() for p in model.parameters()])
+    assert float(wrapped.state_dict()["state"][0]["step"]) == 3.0
 fault = copy.deepcopy(saved)
 fault["param_groups"].pop()
-try:
-    wrapped.load_state_dict(fault)
-except ValueError:
-    held.check(plain, wrapped)
-else:
-    raise AssertionError("a state with another number of groups was loaded")
+refused(ValueError, lambda: wrapped.load_state_dict(fault))
+held.check(plain, wrapped)
 
 # An elastic state restores into the same objects.
 state = hvd.elastic.TorchState(model=model, optimizer=wrapped)
@@ -105,16 +93,13 @@ held.each[0]["lr"] = 3.0 if RANK == 0 else 4.0
 state.sync()
 held.check(plain, wrapped)
 decay.step()
-alike(rates(wrapped))
-assert rates(plain)[0] == 1.5, rates(plain)
+assert alike(rates(wrapped))[0] == rates(plain)[0] == 1.5, rates(plain)
 
 # A rate that is a tensor is set where it is; one that two groups share is not set twice.
-model, plain, decay, held, wrapped = made(torch.tensor(0.5 * (RANK + 1)))
-rate = plain.param_groups[0]["lr"]
-assert plain.param_groups[1]["lr"] is rate
-hvd.broadcast_optimizer_state(wrapped, root_rank=0)
-held.check(plain, wrapped)
-assert wrapped.param_groups[0]["lr"] is rate and alike(rates(wrapped)) == [0.5, 0.5]
+rate = torch.tensor(0.5 * (RANK + 1))
+model, plain, decay, held, wrapped = made(rate)
+assert wrapped.param_groups[0]["lr"] is rate
+assert alike(rates(wrapped)) == [0.5, 0.5]
 saved = copy.deepcopy(wrapped.state_dict())
 saved["param_groups"][0]["lr"], saved["param_groups"][1]["lr"] = 0.125, 0.75
 wrapped.load_state_dict(saved)
@@ -135,4 +120,3 @@ hvd.broadcast_optimizer_state(plain, root_rank=0)
 held.check(plain)
 assert alike(rates(plain)) == [0.1]
 print("rank done", flush=True)
-hvd.shutdown()

@@ -39,5 +39,8 @@ else:
 for mine, own in zip(model.parameters(), alone.parameters(), strict=True):
     assert torch.equal(mine, own), "something was exchanged"
 assert torch.equal(hvd.allreduce(data, op=hvd.Sum), data)
-hvd.shutdown()
+assert hvd.allgather_object(hvd.rank()) == [hvd.rank()] * hvd.size()
+# They too get what another one has read: they could not continue without it.
+last = hvd.size() - 1
+assert hvd.broadcast_object("read" if hvd.rank() == last else None, root_rank=last) == "read"
 print("rank done", flush=True)

@@ -27,8 +27,10 @@ def host_transport(self, context):
 
 real, TorchAdapter.host_transport = TorchAdapter.host_transport, host_transport
 del sys.argv[0]
+program = Path(__file__).parent / sys.argv[0]
+sys.path.insert(0, str(program.parent))
 try:
-    runpy.run_path(str(Path(__file__).parent / sys.argv[0]), run_name="__main__")
+    runpy.run_path(str(program), run_name="__main__")
 finally:
     TorchAdapter.host_transport = real
 calls = [step for step in GPU.steps if step.startswith("nccl")]

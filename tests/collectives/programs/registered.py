@@ -3,13 +3,11 @@
 import sys
 
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
 from ringleader.engine.window.staged_reductions import IN_PLACE_BYTES
 from ringleader.torch.basics import session
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 COUNT = int(sys.argv[1]) if len(sys.argv) > 1 else 300_001
 """By default more than every rank reduces for itself, and slices of odd lengths."""
 WHOLE = 1 << 20
@@ -60,19 +58,10 @@ for turn in range(3):
         assert torch.equal(hvd.allreduce(filled(tensor), op=hvd.Sum), WANT), (turn, where)
         hvd.allreduce_(filled(tensor), op=hvd.Sum, prescale_factor=2.0)
         assert torch.equal(tensor, WANT * 2), (turn, where)
-    several = [
-        filled(FIRST[:COUNT]),
-        filled(torch.empty(COUNT)),
-        filled(SECOND[:COUNT] if RANK else FIRST[400_000 : 400_000 + COUNT]),
-        filled(torch.empty(COUNT)),
-        filled(FIRST[720_000 : 720_000 + COUNT]),
-    ]
-    order = list(enumerate(several))
-    handles = [
-        hvd.allreduce_async_(tensor, name=f"{index}", op=hvd.Sum)
-        for index, tensor in (order if RANK == 0 else reversed(order))
-    ]
-    for handle in handles:
+    elsewhere = SECOND[:COUNT] if RANK else FIRST[400_000 : 400_000 + COUNT]
+    several = [FIRST[:COUNT], torch.empty(COUNT), elsewhere, FIRST[720_000 : 720_000 + COUNT]]
+    order = list(enumerate(several))[:: 1 if RANK == 0 else -1]
+    for handle in [hvd.allreduce_async_(filled(one), name=f"{at}", op=hvd.Sum) for at, one in order]:
         hvd.synchronize(handle)
     for index, tensor in order:
         assert torch.equal(tensor, WANT), (turn, "several", index)

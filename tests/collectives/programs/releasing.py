@@ -1,7 +1,5 @@
 """Registered memory is given back when all ranks have released it, whenever each of them does."""
 
-import sys
-
 import torch
 
 import ringleader.torch as hvd
@@ -14,7 +12,6 @@ LAST = size - 1
 
 
 def mapped():
-    """Count what this process has mapped of shared memory."""
     with open("/proc/self/maps") as file:
         return sum("osc" in line or "mpi_shm" in line for line in file)
 
@@ -75,4 +72,3 @@ add("and told")
 assert kept() == before, (kept(), before)
 assert mapped() <= maps + size, (mapped(), maps)
 print("rank done", flush=True)
-sys.exit(0)

@@ -1,13 +1,11 @@
 """Ranks that change the process sets while others are in an operation: all hear who waits for what."""
 
 import torch
+from ranks import RANK, SIZE, hvd
 from refusals import refused
 
-import ringleader.torch as hvd
 from ringleader.adapters.process_sets import process_set_ids_and_ranks
 
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 LAST = SIZE - 1
 ONES = torch.ones(3)
 

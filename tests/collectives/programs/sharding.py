@@ -4,13 +4,9 @@ Two groups with their own options, sizes that no part ends with, several element
 """
 
 import torch
+from ranks import RANK, hvd
 from torch import nn
 
-import ringleader.torch as hvd
-
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
-torch.set_num_threads(1)
 STEPS = 12
 OPTIMIZERS = {
     "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -19,7 +15,6 @@ OPTIMIZERS = {
     "Adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
     "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
     "AdamW, fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
-    "AdamW, foreach": lambda p: torch.optim.AdamW(p, lr=0.01, foreach=True),
     "NAdam": lambda p: torch.optim.NAdam(p, lr=0.01),
     "RAdam": lambda p: torch.optim.RAdam(p, lr=0.01),
     "Adamax": lambda p: torch.optim.Adamax(p, lr=0.01),
@@ -71,14 +66,14 @@ def train(model, optimizer, clip=""):
         model(x).square().mean().backward()
         if clip == "of parts":
             optimizer.clip_grad_norm_(0.05)
+            optimizer.step()
         elif clip:
             optimizer.synchronize()
             nn.utils.clip_grad_norm_(model.parameters(), 0.05)
             with optimizer.skip_synchronize():
                 optimizer.step()
-            schedule.step()
-            continue
-        optimizer.step()
+        else:
+            optimizer.step()
         schedule.step()
 
 
@@ -103,14 +98,9 @@ def states_near(one, other, most, what):
 
 
 for name, make in OPTIMIZERS.items():
-    cases = [(torch.float64, "", 1e-6)]
-    if name in ("SGD", "AdamW", "AdamW, fused"):
-        cases += [
-            (torch.float64, "whole", 1e-6),
-            (torch.float64, "of parts", 1e-6),
-            (torch.float32, "", 1e-4),
-        ]
-    for dtype, clip, most in cases:
+    double = (torch.float64, "", 1e-6)
+    more = [(torch.float64, "whole", 1e-6), (torch.float64, "of parts", 1e-6), (torch.float32, "", 1e-4)]
+    for dtype, clip, most in [double, *more] if name in ("SGD", "AdamW, fused") else [double]:
         what = (name, dtype, clip)
         whole, parts = net(dtype), net(dtype)
         reference = hvd.DistributedOptimizer(make(groups(whole)), whole.named_parameters())

@@ -41,10 +41,8 @@ def with_children(step):
 
 def fused(step):
     size, rank = hvd.size(), hvd.rank()
-    handles = [
-        hvd.allreduce_async(torch.full((50 + k,), float(rank + k)), op=hvd.Sum, name=f"f{k}")
-        for k in range(8)
-    ]
+    values = [torch.full((50 + k,), float(rank + k)) for k in range(8)]
+    handles = [hvd.allreduce_async(one, op=hvd.Sum, name=f"f{k}") for k, one in enumerate(values)]
     for k, handle in enumerate(handles):
         assert (hvd.synchronize(handle) == size * (size - 1) / 2 + size * k).all()
 
@@ -87,7 +85,6 @@ class Gradients:
 def rank(phase):
     errors, is_new = [], True
     while True:
-        began = time.monotonic()
         try:
             hvd.init()
             is_new = False
@@ -97,15 +94,7 @@ def rank(phase):
             while True:
                 do(step)
                 if step == 0:
-                    say(
-                        good=membership.generation,
-                        rank=hvd.rank(),
-                        size=hvd.size(),
-                        at=time.monotonic(),
-                        seconds=time.monotonic() - began,
-                        errors=errors,
-                        **resources(),
-                    )
+                    say(good=membership.generation, rank=hvd.rank(), errors=errors, **resources())
                     errors = []
                 step += 1
         except BaseException as error:

@@ -9,12 +9,17 @@ import random
 import sys
 
 import torch
+from ranks import RANK, SIZE, hvd
 
-import ringleader.torch as hvd
-
-hvd.init()
-RANK, SIZE = hvd.rank(), hvd.size()
 draw = random.Random(20)
+
+
+FACTS = {
+    "allreduce": ("kind", "count", "dtype", "op"),
+    "broadcast": ("kind", "count", "dtype", "root"),
+    "allgather": ("kind", "dtype"),
+}
+"""What ranks must mean alike, by kind."""
 
 
 def described():
@@ -30,35 +35,26 @@ def described():
 
 def changed(one):
     """Return the operation with one fact changed that counts for its kind."""
-    facts = {"allreduce": ("count", "dtype", "op", "kind"), "broadcast": ("count", "dtype", "root", "kind")}
-    fact = draw.choice(facts.get(one["kind"], ("dtype", "kind")))
     others = {
         "count": (5, 7, 301, 70_001),
         "dtype": ("float64",),
         "op": (hvd.Min,),
         "root": ((one["root"] + 1) % SIZE,),
-        "kind": tuple({"allreduce", "broadcast", "allgather"} - {one["kind"]}),
+        "kind": tuple(FACTS.keys() - {one["kind"]}),
     }
+    fact = draw.choice(FACTS[one["kind"]])
     return {**one, fact: draw.choice(sorted(others[fact]))}
 
 
 def same(one, other):
-    """Return whether two ranks mean one thing."""
-    facts = {
-        "allreduce": ("kind", "count", "dtype", "op"),
-        "broadcast": ("kind", "count", "dtype", "root"),
-        "allgather": ("kind", "dtype"),
-    }[one["kind"]]
-    return all(one[fact] == other[fact] for fact in facts)
+    return all(one[fact] == other[fact] for fact in FACTS[one["kind"]])
 
 
 def values(one, rank):
-    """Return what a rank brings."""
     return torch.full((one["count"],), 2 + 3 * rank).to(getattr(torch, one["dtype"]))
 
 
 def begin(one, name):
-    """Ask for an operation."""
     mine = values(one, RANK)
     if one["kind"] == "allreduce":
         return hvd.allreduce_async(mine, name=name, op=one["op"])
@@ -99,10 +95,8 @@ for turn in range(int(sys.argv[1])):
     results = {}
     if how == "grouped":
         try:
-            outs = hvd.grouped_allreduce(
-                [values(one, RANK) for one in asked[RANK]], op=hvd.Sum, name=f"g{turn}"
-            )
-            results = dict(enumerate(outs))
+            mine = [values(one, RANK) for one in asked[RANK]]
+            results = dict(enumerate(hvd.grouped_allreduce(mine, op=hvd.Sum, name=f"g{turn}")))
         except hvd.HorovodInternalError as error:
             assert "Mismatched" in str(error), error
     else:

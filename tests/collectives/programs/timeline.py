@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from refusals import refused
 
 import ringleader.torch as hvd
 
@@ -24,17 +25,12 @@ def soon(path: Path, *texts: str) -> None:
     raise AssertionError(f"not in {path}: {missing}")
 
 
-def refused(word: str) -> None:
-    for call in (lambda: hvd.start_timeline("x.json"), hvd.stop_timeline):
-        try:
-            call()
-        except ValueError as error:
-            assert word in str(error)
-        else:
-            raise AssertionError("no error")
+def not_started(word: str) -> None:
+    refused(ValueError, lambda: hvd.start_timeline("x.json"), word)
 
 
-refused("not been initialized")
+not_started("not been initialized")
+refused(ValueError, hvd.stop_timeline, "not been initialized")
 whole = directory / "whole.{rank}.json"
 os.environ["HOROVOD_TIMELINE"], os.environ["HOROVOD_TIMELINE_MARK_CYCLES"] = str(whole), "1"
 hvd.init()
@@ -47,49 +43,32 @@ handles = [hvd.allreduce_async(torch.ones(3), name=f"one.{at}") for at in range(
 for handle in handles:
     hvd.synchronize(handle)
 hvd.broadcast(torch.ones(2), 0)
-try:
-    hvd.allreduce(torch.ones(2 + rank), name="wrong")
-    assert hvd.size() == 1
-except hvd.HorovodInternalError:
-    assert hvd.size() > 1
+if hvd_size > 1:
+    wrong = torch.ones(2 + rank)
+    refused(hvd.HorovodInternalError, lambda: hvd.allreduce(wrong, name="wrong"))
     soon(mine, "Mismatched tensor shapes")
 
 # Started and stopped by the script: what was between is in the file, what was not is not.
 path = directory / "some.json"
-hvd.allreduce(torch.ones(3), name="too_early")
-hvd.start_timeline(str(path))
-hvd.allreduce(torch.ones(3), name="just_right")
-hvd.stop_timeline()
-hvd.stop_timeline()
-hvd.allreduce(torch.ones(3), name="too_late")
-if rank == 0:
-    text = path.read_text()
-    json.loads(text)
-    assert "just_right" in text
-    assert "too_early" not in text
-    assert "too_late" not in text
-    assert "CYCLE_START" not in text
-hvd.barrier()
-hvd.start_timeline(str(path), mark_cycles=True)
-hvd.start_timeline(str(path), mark_cycles=True)
-hvd.allreduce(torch.ones(3), name="second")
-hvd.stop_timeline()
-if rank == 0:
-    text = path.read_text()
-    json.loads(text)
-    assert "just_right" not in text
-    assert "second" in text
-    assert "CYCLE_START" in text
+for mark_cycles, between in ((False, "just_right"), (True, "second")):
+    hvd.allreduce(torch.ones(3), name="too_early")
+    hvd.start_timeline(str(path), mark_cycles=mark_cycles)
+    hvd.allreduce(torch.ones(3), name=between)
+    hvd.stop_timeline()
+    hvd.stop_timeline()
+    hvd.allreduce(torch.ones(3), name="too_late")
+    if rank == 0:
+        text = path.read_text()
+        json.loads(text)
+        assert between in text and "too_" not in text
+        assert ("just_right" in text, "CYCLE_START" in text) == (not mark_cycles, mark_cycles)
+    hvd.barrier()
 hvd.shutdown()
 
 # Without the variable at init a script cannot start one.
 del os.environ["HOROVOD_TIMELINE"]
 hvd.init()
-try:
-    hvd.start_timeline(str(path))
-    raise AssertionError("no error")
-except ValueError as error:
-    assert "HOROVOD_TIMELINE=DYNAMIC" in str(error)
+not_started("HOROVOD_TIMELINE=DYNAMIC")
 hvd.stop_timeline()
 hvd.shutdown()
 

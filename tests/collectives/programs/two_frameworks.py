@@ -1,91 +1,95 @@
-"""Two frameworks in one process: NumPy's arrays in a session of PyTorch, and PyTorch that comes second."""
+"""NumPy's arrays without a framework, and PyTorch in the same process. argv: which of them comes first."""
 
 import sys
+from array import array
 
-import ml_dtypes
 import numpy as np
-import torch
 
-import ringleader.torch as hvd
-from ringleader.adapters.array_operations import (
-    ALLGATHER,
-    ALLREDUCE,
-    ALLREDUCE_IN_PLACE,
-    ALLTOALL,
-    BROADCAST,
-    BROADCAST_IN_PLACE,
-    REDUCESCATTER,
-)
-from ringleader.adapters.basics import begin_session, rank, shutdown, size
+from ringleader.adapters import array_operations as arrays
+from ringleader.adapters.basics import barrier, begin_session, rank, shutdown, size
 from ringleader.adapters.numpy_adapter import NumpyAdapter
-from ringleader.adapters.process_sets import add_process_set, global_process_set
+from ringleader.adapters.object_exchange import (
+    allgather_object,
+    any_rank,
+    broadcast_object,
+    gather_objects,
+    sum_numbers,
+)
+from ringleader.adapters.process_sets import add_process_set, global_process_set, group_of
+from ringleader.adapters.reductions import Average, Max, Sum
 from ringleader.engine.exceptions import HorovodInternalError
 
-
-def check_numpy() -> None:
-    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.uint16, np.uint8):
-        for shape in ((), (0,), (5, 3), (40_000,)):
-            mine = np.full(shape, rank() + 1, dtype)
-            mine.flags.writeable = False
-            total = size() * (size() + 1) // 2
-            got = ALLREDUCE.run(mine, None, global_process_set, hvd.Sum)
-            assert (
-                type(got) is np.ndarray and got.dtype == dtype and got.shape == shape and (got == total).all()
-            )
-            own = mine.copy()
-            assert ALLREDUCE_IN_PLACE.run(own, None, global_process_set, hvd.Max) is own
-            assert (own == size()).all()
-            assert (BROADCAST.run(mine, None, global_process_set, 0) == 1).all()
-            own = mine.copy()
-            assert BROADCAST_IN_PLACE.run(own, None, global_process_set, 0) is own and (own == 1).all()
-    rows = np.full((size() * 2, 3), rank(), ml_dtypes.bfloat16)
-    assert ALLGATHER.run(rows, None, global_process_set).shape == (size() * size() * 2, 3)
-    got, counts = ALLTOALL.run(rows, None, global_process_set, None)
-    assert (
-        got[:, 0].tolist() == [float(one) for one in range(size()) for _ in range(2)]
-        and counts == (2,) * size()
-    )
-    got = REDUCESCATTER.run(rows, None, global_process_set, hvd.Sum)
-    assert got.dtype == ml_dtypes.bfloat16 and (got == sum(range(size()))).all()
+EVERY = global_process_set
 
 
-def check_torch() -> None:
-    for dtype in (torch.float32, torch.bfloat16, torch.int64):
-        got = hvd.allreduce(torch.full((1000,), rank() + 1).to(dtype), op=hvd.Sum)
-        assert (got == size() * (size() + 1) // 2).all()
+def raises(kind, words, call, *arguments):
+    try:
+        call(*arguments)
+    except kind as error:
+        assert words in str(error), error
+    else:
+        raise AssertionError(words)
+
+
+def without_a_framework():
+    """What NumPy's arrays are refused, memory of the engine's, and what the ranks tell each other."""
+    me, ranks = rank(), size()
+    raises(ValueError, "without dimensions", arrays.ALLGATHER.run, np.ones(()), None, EVERY)
+    raises(ValueError, "entries for", arrays.ALLTOALL.run, np.ones(3), None, EVERY, [1] * (ranks + 1))
+    raises(ValueError, "have no average", arrays.ALLREDUCE.run, np.ones(3, bool), None, EVERY, Average)
+    raises(ValueError, "is not supported", arrays.ALLREDUCE.run, np.array(["a"]), None, EVERY, Sum)
+    raises(ValueError, "contiguous", arrays.ALLREDUCE_IN_PLACE.run, np.ones((4, 4))[:, 1], None, EVERY, Sum)
+    raises(ValueError, "root rank", arrays.BROADCAST.run, np.ones(3), None, EVERY, ranks)
+    raises(HorovodInternalError, "Average and Sum", arrays.REDUCESCATTER.run, np.ones(3), None, EVERY, Max)
+    engine = group_of(EVERY, "").engine
+    engine.register(100_000, "float32").mine[:] = me
+    barrier()
+    total = ranks * (ranks + 1) // 2
+    assert sum_numbers(engine, array("q", [me, 1]), "numbers") == [total - ranks, ranks]
+    assert any_rank(engine, me == ranks - 1, "any") and not any_rank(engine, False, "none")
+    assert gather_objects(engine, "x" * me, "objects") == ["x" * one for one in range(ranks)]
+    unpicklable = (at for at in "generator") if me == 0 else None
+    for call in (broadcast_object, allgather_object):
+        raises(HorovodInternalError if me else TypeError, "pickle", call, unpicklable)
+    assert "torch" not in sys.modules
+
+
+def reduced(name=None):
+    """Reduce an array of NumPy's that cannot be written to."""
+    mine = np.full(3, rank() + 1, np.float32)
+    mine.flags.writeable = False
+    got = arrays.ALLREDUCE.run(mine, name, EVERY, Sum)
+    assert type(got) is np.ndarray and (got == size() * (size() + 1) // 2).all()
 
 
 first = sys.argv[1]
 if first == "numpy":
     begin_session(NumpyAdapter, None, "dynamic")
-    sets = [add_process_set([one]) for one in range(size())] if size() > 1 else [global_process_set]
-    check_numpy()
-    try:
-        hvd.allreduce(torch.ones(3))
-    except ValueError as error:
-        assert "ringleader.torch.init()" in str(error)
-    else:
-        raise SystemExit("PyTorch without its init")
-    hvd.init()  # PyTorch comes second
+    without_a_framework()
+    sets = [add_process_set([one]) for one in range(size())] if size() > 1 else [EVERY]
+
+import torch  # noqa: E402
+
+import ringleader.torch as hvd  # noqa: E402
+
+if first == "numpy":
+    raises(ValueError, "ringleader.torch.init()", hvd.allreduce, torch.ones(3))
+    hvd.init()
     one = sets[rank()]
     assert one.process_set_id == (rank() + 1 if size() > 1 else 0)
-    if one.included():
-        assert hvd.allreduce(torch.ones(3), op=hvd.Sum, process_set=one).sum() == 3
-    begin_session(NumpyAdapter, None, None)
+    assert hvd.allreduce(torch.ones(3), op=hvd.Sum, process_set=one).sum() == 3
 else:
     hvd.init(process_sets=[[0]])
-    begin_session(NumpyAdapter, None, None)
-check_torch()
-check_numpy()
+begin_session(NumpyAdapter, None, None)
+for dtype in (torch.float32, torch.bfloat16, torch.int64):
+    got = hvd.allreduce(torch.full((1000,), rank() + 1).to(dtype), op=hvd.Sum)
+    assert (got == size() * (size() + 1) // 2).all()
+reduced()
 hvd.allreduce_async(torch.ones(3), name="a")
-ALLREDUCE.begin(np.ones(3, np.float32), "b", global_process_set, hvd.Sum)
-try:  # the ranks differ in the framework, not in what they mean
-    if rank() == 0:
-        got = hvd.allreduce(torch.ones(3), op=hvd.Sum, name="mixed").numpy()
-    else:
-        got = ALLREDUCE.run(np.ones(3, np.float32), "mixed", global_process_set, hvd.Sum)
-    assert (got == size()).all()
-except HorovodInternalError as error:
-    raise SystemExit(f"mixed: {error}")
+arrays.ALLREDUCE.begin(np.ones(3, np.float32), "b", EVERY, hvd.Sum)
+if rank() == 0:  # the ranks differ in the framework, not in what they mean
+    hvd.allreduce(torch.ones(3), op=hvd.Sum, name="mixed")
+else:
+    reduced("mixed")
 shutdown()
 print("rank done")

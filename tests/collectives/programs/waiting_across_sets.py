@@ -26,12 +26,10 @@ def total(size, **options):
 
 
 def refused(call):
-    start = time.monotonic()
     try:
         call()
     except hvd.HorovodInternalError as raised:
         print(f"rank {RANK}: {raised}", flush=True)
-        assert time.monotonic() - start < 30
     else:
         raise AssertionError("nothing was raised")
 
@@ -42,14 +40,14 @@ def asynchronously():
     hvd.synchronize(handle)
 
 
-if HOW == "for ever":
+if HOW == "for-ever":
     if RANK == 0:
         refused(lambda: total(3, name="all"))
     elif RANK == 1:
         refused(lambda: hvd.remove_process_set(pair))
     else:
         refused(asynchronously)
-elif HOW == "in three sets":
+elif HOW == "in-three-sets":
     if RANK == 0:
         refused(lambda: total(2, name="pair", process_set=pair))
     elif RANK == 1:

@@ -19,14 +19,8 @@ else:
 
 hvd.init()
 RANK = hvd.rank()
-model = keras.Sequential(
-    [
-        keras.layers.Input((3,)),
-        keras.layers.Dense(20),
-        keras.layers.BatchNormalization(),
-        keras.layers.Dense(1),
-    ]
-)
+layers = [keras.layers.Dense(20), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+model = keras.Sequential([keras.layers.Input((3,)), *layers])
 model.compile(loss="mse", optimizer=hvd.DistributedOptimizer(keras.optimizers.Adam(0.1)))
 state = hvd.elastic.KerasState(model, batch=RANK, epoch=0, words=[f"rank {RANK}"])
 
@@ -63,19 +57,13 @@ class HostsChange(keras.callbacks.Callback):
 @hvd.elastic.run
 def train(state):
     entered.append((state.epoch, state.batch))
-    model.fit(
-        inputs,
-        targets,
-        batch_size=8,
-        epochs=3 - state.epoch,
-        verbose=0,
-        callbacks=[
-            hvd.elastic.UpdateBatchStateCallback(state),
-            hvd.elastic.UpdateEpochStateCallback(state),
-            HostsChange(),
-            hvd.elastic.CommitStateCallback(state, batches_per_commit=2),
-        ],
-    )
+    callbacks = [
+        hvd.elastic.UpdateBatchStateCallback(state),
+        hvd.elastic.UpdateEpochStateCallback(state),
+        HostsChange(),
+        hvd.elastic.CommitStateCallback(state, batches_per_commit=2),
+    ]
+    model.fit(inputs, targets, batch_size=8, epochs=3 - state.epoch, verbose=0, callbacks=callbacks)
 
 
 train(state)

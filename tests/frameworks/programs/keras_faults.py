@@ -24,8 +24,10 @@ x, y = np.ones((64, 4), "float32"), np.ones((64, 1), "float32")
 model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
 
 
+METRICS = [hvd.callbacks.MetricAverageCallback()]
+
+
 def fails(run, *words):
-    """Check that an error says these words."""
     try:
         run()
     except Exception as error:
@@ -35,48 +37,42 @@ def fails(run, *words):
     raise AssertionError("no error")
 
 
-def compiled(optimizer, **words):
-    model.compile(optimizer=optimizer, loss="mse", **words)
+def compiled(model=model, **words):
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3)), loss="mse", **words)
     return model
 
 
+def fit(model, count=64, callbacks=()):
+    model.fit(x[:count], y[:count], batch_size=8, verbose=0, callbacks=list(callbacks))
+
+
+def deeper(count, width):
+    layers = [keras.layers.Dense(width) for _ in range(count)]
+    return compiled(keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)]))
+
+
 if CASE == "steps":  # rank 0 makes two steps less, then both average metrics
-    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    count = 64 if RANK else 48
-    callbacks = [hvd.callbacks.MetricAverageCallback()]
-    fails(
-        lambda: model.fit(x[:count], y[:count], batch_size=8, verbose=0, callbacks=callbacks),
-        "every rank waits",
-        "DistributedSGD",
-        "MetricAverageCallback",
-    )
+    shorter = compiled()
+    words = ("every rank waits", "DistributedSGD", "MetricAverageCallback")
+    fails(lambda: fit(shorter, 64 if RANK else 48, METRICS), *words)
 elif CASE == "metrics":  # as many on each rank, with other names
-    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), metrics=[["mae", "mape"][RANK]])
-    callbacks = [hvd.callbacks.MetricAverageCallback()]
-    fails(
-        lambda: model.fit(x, y, batch_size=8, verbose=0, callbacks=callbacks),
-        "every rank waits",
-        "MetricAverageCallback(loss, ma",
-    )
+    other = compiled(metrics=[["mae", "mape"][RANK]])
+    fails(lambda: fit(other, callbacks=METRICS), "every rank waits", "MetricAverageCallback(loss, ma")
 elif CASE == "exit":  # rank 0 makes two steps less, and its script ends
-    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    count = 64 if RANK else 48
+    shorter = compiled()
     if RANK == 0:
-        model.fit(x[:count], y[:count], batch_size=8, verbose=0)
+        fit(shorter, 48)
     else:
-        fails(lambda: model.fit(x, y, batch_size=8, verbose=0), "rank 0 has ended while rank 1 waits")
+        fails(lambda: fit(shorter), "rank 0 has ended while rank 1 waits")
 elif CASE == "variables":  # a rank has one layer more
-    layers = [keras.layers.Dense(4) for _ in range(RANK)]
-    model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)])
-    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    fails(lambda: model.fit(x, y, batch_size=8, verbose=0), "every rank waits")
+    another = deeper(RANK, 4)
+    fails(lambda: fit(another), "every rank waits")
 elif CASE == "processor":  # then XLA has one thread, and must not wait for itself
-    layers = [keras.layers.Dense(512) for _ in range(3)]
-    model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)])
-    compiled(hvd.DistributedOptimizer(keras.optimizers.SGD(1e-3)))
-    model.fit(x, y, batch_size=8, verbose=0)
+    fit(deeper(3, 512))
 elif CASE == "arguments":
     sgd = keras.optimizers.SGD(0.1)
+    fails(lambda: hvd.DistributedOptimizer("adam"), "keras.optimizers.get")
+    fails(lambda: hvd.DistributedOptimizer(object()), "takes an optimizer of Keras")
     fails(lambda: hvd.DistributedOptimizer(sgd, op=hvd.Min), "op=Min", "hvd.Average or hvd.Sum")
     fails(lambda: hvd.DistributedOptimizer(sgd, gradient_predivide_factor=2.0, op=hvd.Sum), "predivide")
     fails(lambda: hvd.DistributedOptimizer(sgd, backward_passes_per_step=0), "at least 1")
@@ -88,12 +84,8 @@ elif CASE == "arguments":
             import tf_keras as other
         else:
             import keras as other
-        fails(
-            lambda: hvd.DistributedOptimizer(other.optimizers.SGD(0.1)),
-            "Keras 2 (tf_keras)",
-            "Keras 3 (keras)",
-            "TF_USE_LEGACY_KERAS",
-        )
+        words = ("Keras 2 (tf_keras)", "Keras 3 (keras)", "TF_USE_LEGACY_KERAS")
+        fails(lambda: hvd.DistributedOptimizer(other.optimizers.SGD(0.1)), *words)
         theirs = other.Sequential([other.layers.Input((4,)), other.layers.Dense(1)])
         theirs.compile("sgd", "mse")
         for callback in (
@@ -102,15 +94,9 @@ elif CASE == "arguments":
             hvd.callbacks.LearningRateWarmupCallback(0.1),
             hvd.callbacks.BestModelCheckpoint(filepath="best.keras"),
         ):
-            fails(
-                lambda one=callback: theirs.fit(x, y, verbose=0, callbacks=[one]),
-                "this model is of Keras",
-                "TF_USE_LEGACY_KERAS",
-            )
-        fails(
-            lambda: compiled(hvd.DistributedOptimizer(sgd), jit_compile=True).fit(x, y, verbose=0),
-            "jit_compile=False",
-        )
+            words = ("this model is of Keras", "TF_USE_LEGACY_KERAS")
+            fails(lambda one=callback: fit(theirs, callbacks=[one]), *words)
+        fails(lambda: fit(compiled(jit_compile=True)), "jit_compile=False")
         import ringleader.tensorflow.keras as same
 
         assert same.DistributedOptimizer is hvd.DistributedOptimizer

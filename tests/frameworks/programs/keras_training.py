@@ -43,7 +43,6 @@ def array(value):
 
 
 def equal(variables, what):
-    """Check that all ranks have the same bits."""
     flat = np.concatenate([np.asarray(one, "float64").reshape(-1) for one in variables])[None]
     everybody = hvd.allgather(flat)
     assert np.isfinite(flat).all(), what
@@ -55,15 +54,12 @@ def weights(model):
 
 
 def operations(run):
-    """Return how many operations a function asked for."""
     before = next_serial(global_process_set)
     run()
     return next_serial(global_process_set) - before - 1
 
 
 class Seen(keras.callbacks.Callback):
-    """Notes the learning rate of every batch."""
-
     def __init__(self):
         super().__init__()
         self.rates = []
@@ -79,24 +75,17 @@ optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
 assert isinstance(optimizer, keras.optimizers.Adam) and type(optimizer).__name__ == "Adam"
 model.compile(optimizer=optimizer, loss=keras.losses.MeanSquaredError(), metrics=["mae"])
 seen = Seen()
-history = model.fit(
-    x,
-    y,
-    batch_size=8,
-    epochs=2,
-    verbose=0,
-    steps_per_epoch=STEPS // 2,
-    callbacks=[
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),
-        hvd.callbacks.MetricAverageCallback(),
-        hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.01, warmup_epochs=1),
-        seen,
-    ],
-)
+callbacks = [
+    hvd.callbacks.BroadcastGlobalVariablesCallback(0),
+    hvd.callbacks.MetricAverageCallback(),
+    hvd.callbacks.LearningRateWarmupCallback(initial_lr=0.01, warmup_epochs=1),
+    seen,
+]
+steps = STEPS // 2
+history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, steps_per_epoch=steps, callbacks=callbacks)
 equal(weights(model), "weights")
 equal([np.asarray(one) for one in optimizer.variables()], "the optimizer's state")
 equal([np.asarray(history.history[name]) for name in ("loss", "mae")], "metrics")
-steps = STEPS // 2
 assert len(seen.rates) == 2 * steps and np.allclose(seen.rates[steps - 1 :], 0.01), seen.rates
 first = 0.01 * (1 / SIZE + (1 - 1 / SIZE) / steps)
 assert np.isclose(seen.rates[0], first), (seen.rates[0], first)
@@ -111,18 +100,14 @@ y = y + RANK
 line.train_on_batch(x, y)
 gradient = (2 * x * (x.sum(axis=1, keepdims=True) - y)).mean(axis=0)
 mean = array(gradient[None]).mean(axis=0)
-assert np.allclose(weights(line)[0][:, 0], 1 - 0.1 * mean, atol=1e-5), (
-    weights(line)[0][:, 0],
-    1 - 0.1 * mean,
-)
+found = weights(line)[0][:, 0]
+assert np.allclose(found, 1 - 0.1 * mean, atol=1e-5), (found, 1 - 0.1 * mean)
 
 # gradients of several steps are added up, and exchanged once
 for average in (True, False):
     line.set_weights([np.ones((4, 1), "float32")])
-    several = hvd.DistributedOptimizer(
-        keras.optimizers.SGD(0.1), backward_passes_per_step=4, average_aggregated_gradients=average
-    )
-    line.compile(optimizer=several, loss="mse")
+    more = {"backward_passes_per_step": 4, "average_aggregated_gradients": average}
+    line.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), **more), loss="mse")
     line.train_on_batch(x, y)  # what Keras builds
     counts = [operations(lambda: line.train_on_batch(x, y)) for _ in range(7)]
     assert counts == ([0, 0, 1, 0, 0, 0, 1] if SIZE > 1 else [0] * 7), counts
@@ -146,10 +131,10 @@ for wrap in (
     if RANK == SIZE - 1:
         broken[0, 0] = np.inf
     mixed.train_on_batch(broken, y)
-    assert all((a == b).all() for a, b in zip(before, weights(mixed), strict=True))
+    assert all(map(np.array_equal, before, weights(mixed)))
     for _ in range(6):
         mixed.train_on_batch(x, y)
-    assert any((a != b).any() for a, b in zip(before, weights(mixed), strict=True))
+    assert not all(map(np.array_equal, before, weights(mixed)))
     equal(weights(mixed), "mixed precision")
 
 # a saved model continues with us and without
@@ -169,15 +154,8 @@ with tempfile.TemporaryDirectory() as place:
 # rows of an embedding that several ranks bring, sparse on TensorFlow
 trained = []
 for dense in (True, False):
-    words = keras.Sequential(
-        [
-            keras.layers.Input((4,)),
-            keras.layers.Embedding(20, 3),
-            keras.layers.Flatten(),
-            keras.layers.Dense(1),
-        ]
-    )
-    keras.utils.set_random_seed(1)
+    rest = [keras.layers.Embedding(20, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
+    words = keras.Sequential([keras.layers.Input((4,)), *rest])
     words.set_weights([np.random.default_rng(2).normal(size=one.shape) for one in weights(words)])
     adam = hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), sparse_as_dense=dense)
     words.compile(optimizer=adam, loss="mse")
@@ -196,33 +174,16 @@ wrapped = hvd.PartialDistributedOptimizer(keras.optimizers.SGD(0.1), local_layer
 local.compile(optimizer=wrapped, loss="mse")
 local.train_on_batch(x, y)
 equal(weights(local)[2:], "shared layers")
-assert SIZE == 1 or (array(weights(local)[0][None])[0] != array(weights(local)[0][None])[-1]).any()
-
-# values
-assert np.allclose(hvd.allreduce(np.array([RANK + 1.0])), (SIZE + 1) / 2)
-assert float(np.asarray(hvd.allreduce(float(RANK), op=hvd.Sum))) == SIZE * (SIZE - 1) / 2
-assert np.asarray(hvd.broadcast(np.arange(3) + RANK, SIZE - 1)).tolist() == [SIZE - 1, SIZE, SIZE + 1]
-assert len(hvd.allgather(np.zeros((RANK + 1, 2)))) == SIZE * (SIZE + 1) // 2
-assert np.asarray(hvd.reducescatter(np.ones((SIZE, 2)), op=hvd.Sum)).tolist() == [[SIZE, SIZE]]
+firsts = array(weights(local)[0][None])
+assert SIZE == 1 or (firsts[0] != firsts[-1]).any()
 
 # the best model, from rank 0 alone
 with tempfile.TemporaryDirectory() as place:
     best = hvd.callbacks.BestModelCheckpoint(monitor="loss", filepath=str(Path(place) / "best.keras"))
-    staircase = hvd.callbacks.LearningRateScheduleCallback(
-        initial_lr=0.01, multiplier=lambda epoch: 0.1**epoch
-    )
+    staircase = hvd.callbacks.LearningRateScheduleCallback(0.01, multiplier=lambda epoch: 0.1**epoch)
     metrics = hvd.callbacks.MetricAverageCallback()
     rates = model.fit(x, y, batch_size=8, epochs=2, verbose=0, callbacks=[metrics, best, staircase])
     assert np.allclose(rates.history["lr"], [0.01, 0.001]), rates.history
     assert (Path(place) / "best.keras").exists() == (RANK == 0)
-
-# bad input
-for wrong, words in (("adam", "keras.optimizers.get"), (object(), "takes an optimizer of Keras")):
-    try:
-        hvd.DistributedOptimizer(wrong)
-    except ValueError as error:
-        assert words in str(error), error
-    else:
-        raise AssertionError(wrong)
 
 print("rank done")

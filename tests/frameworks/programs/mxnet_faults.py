@@ -2,6 +2,7 @@
 
 import mxnet as mx
 import numpy as np
+import refusals
 
 import ringleader.mxnet as hvd
 from ringleader.mxnet import mpi_ops
@@ -9,12 +10,7 @@ from ringleader.mxnet import mpi_ops
 
 def raises(kinds, words, call, *arguments, **more):
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        try:
-            call(*arguments, **more)
-        except kind as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(words)
+        refusals.raises(kind, words, call, *arguments, **more)
 
 
 REFUSED = (mx.base.MXNetError, ValueError)

@@ -25,7 +25,6 @@ TRAINER = {
 
 
 def batches(step):
-    """What each rank sees in a step: images and labels."""
     drawn = np.random.default_rng(step)
     images = drawn.normal(size=(SIZE, BATCH, 1, 8, 8)).astype("float32")
     return images, drawn.integers(0, 5, (SIZE, BATCH)).astype("float32")
@@ -43,7 +42,6 @@ def net():
 
 
 def with_gluon(make_trainer, layers, images, labels):
-    """Train one net; ``images`` and ``labels`` return what it sees in a step."""
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = make_trainer(layers.collect_params())
     for step in range(STEPS):
@@ -55,7 +53,6 @@ def with_gluon(make_trainer, layers, images, labels):
 
 
 def gluon():
-    """Return the weights of this rank, and those of one process that sees all batches."""
     words = {"learning_rate": 0.05, "momentum": 0.9}
     mx.random.seed(RANK)
     ours = net()
@@ -100,7 +97,6 @@ def with_module(optimizer, images, labels, *, wrap):
 
 
 def module():
-    """Return the weights of this rank, and those of one process that sees all batches."""
     words = {"learning_rate": 0.05, "momentum": 0.9}
     mx.random.seed(RANK)
     optimizer = hvd.DistributedOptimizer(mx.optimizer.create("sgd", rescale_grad=1 / BATCH, **words))

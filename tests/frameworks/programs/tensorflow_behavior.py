@@ -81,9 +81,7 @@ def check_arguments(run):
     kind = tf.errors.InvalidArgumentError
     raises(kind, "without dimensions", run(hvd.allgather), tf.constant(1.0))
     raises(kind, "root rank", run(hvd.broadcast), ONES, root_rank=SIZE)
-    raises(
-        kind, "a multiple of", run(hvd.alltoall), tf.ones(SIZE + 1 + (SIZE == 1)) if SIZE > 1 else tf.ones(())
-    )
+    raises(kind, "a multiple of", run(hvd.alltoall), tf.ones(SIZE + 1))
     raises(kind, "not registered", run(hvd.allreduce), ONES, process_set=hvd.ProcessSet([0]))
 
 
@@ -94,17 +92,15 @@ def in_function(operation):
 if SIZE > 1:
     check_arguments(lambda operation: operation)
     check_arguments(in_function)
-slices = tf.IndexedSlices(
-    tf.ones((2, 3)) * (RANK + 1), tf.constant([RANK, 4]), dense_shape=tf.constant([9, 3])
-)
+where = {"indices": tf.constant([RANK, 4]), "dense_shape": tf.constant([9, 3])}
+slices = tf.IndexedSlices(tf.ones((2, 3)) * (RANK + 1), **where)
 for words in ({"op": hvd.Adasum}, {"op": hvd.Min}, {"op": hvd.Product}, {"prescale_factor": 2.0}):
     raises(NotImplementedError, "IndexedSlices", hvd.allreduce, slices, **words)
     raises(NotImplementedError, "IndexedSlices", hvd.grouped_allreduce, [slices, ONES], **words)
-raises(
-    tf.errors.InvalidArgumentError, "prescale_factor is a number", hvd.allreduce, ONES, prescale_factor="2"
-)
+Invalid = tf.errors.InvalidArgumentError
+raises(Invalid, "prescale_factor is a number", hvd.allreduce, ONES, prescale_factor="2")
 for variable, words in ((tf.Variable(["a"]), "type string is not"), (1.0, "only variables take over")):
-    raises(tf.errors.InvalidArgumentError, words, hvd.broadcast_variables, [variable], 0)
+    raises(Invalid, words, hvd.broadcast_variables, [variable], 0)
 for call in (hvd.allreduce, hvd.reducescatter, hvd.DistributedGradientTape):
     raises(ValueError, "one of hvd.Compression, not 'fp16'", call, ONES, compression="fp16")
 for optimizer in (None, "sgd", object(), tf.keras.optimizers.SGD):
@@ -135,7 +131,6 @@ for op, factor in ((hvd.Sum, 1), (hvd.Average, SIZE)):
         np.testing.assert_allclose(tf.convert_to_tensor(other), want / factor, rtol=1e-6)
         assert (dense.numpy() == SIZE / factor).all()
 
-# compression
 for kind, wire in ((hvd.Compression.fp16, tf.float16), (hvd.Compression.bf16, tf.bfloat16)):
     small, context = kind.compress(ONES)
     assert small.dtype == wire and kind.decompress(small, context).dtype == tf.float32
@@ -146,20 +141,16 @@ for kind, wire in ((hvd.Compression.fp16, tf.float16), (hvd.Compression.bf16, tf
 # a tape on one rank alone: the others go the short way, and meet it
 with tf.GradientTape() if RANK == 0 else nullcontext():
     assert (hvd.allreduce(ONES, op=hvd.Sum).numpy() == SIZE).all()
-    assert hvd.allgather(tf.fill([RANK + 1], RANK)).numpy().tolist() == [
-        rank for rank in range(SIZE) for _row in range(rank + 1)
-    ]
     assert hvd.broadcast(tf.fill([2], RANK), root_rank=SIZE - 1).numpy().tolist() == [SIZE - 1] * 2
     assert hvd.allreduce(tf.cast(ONES, tf.bfloat16), op=hvd.Sum).dtype == tf.bfloat16
     assert hvd.allreduce(tf.zeros((0, 3))).shape == (0, 3)
 
 # ranks that differ are told, in operations of every form, and continue
 if SIZE > 1:
-    raises(tf.errors.FailedPreconditionError, "Mismatched", hvd.allreduce, tf.ones(3 + RANK), name="one")
-    raises(tf.errors.FailedPreconditionError, "Mismatched", hvd.broadcast_, [tf.Variable(tf.ones(RANK))], 0)
-    raises(tf.errors.FailedPreconditionError, "Mismatched", hvd.broadcast, ONES, root_rank=RANK)
-    many = [tf.Variable(1.0)] * (1 + RANK)
-    raises(tf.errors.FailedPreconditionError, "every rank waits", hvd.broadcast_variables, many, 0)
+    differs, many = tf.errors.FailedPreconditionError, [tf.Variable(1.0)] * (1 + RANK)
+    raises(differs, "Mismatched", hvd.broadcast_, [tf.Variable(tf.ones(RANK))], 0)
+    raises(differs, "Mismatched", hvd.broadcast, ONES, root_rank=RANK)
+    raises(differs, "every rank waits", hvd.broadcast_variables, many, 0)
     raises(tf.errors.UnknownError, "HorovodInternalError: Mismatched", total, tf.ones(3 + RANK))
 
     @tf.function
@@ -176,7 +167,7 @@ if SIZE > 1:
         raises(tf.errors.UnknownError, "every rank waits", more_operations, ONES)
     else:
         more_operations(ONES)
-        raises(tf.errors.FailedPreconditionError, "every rank waits", hvd.allreduce, ONES, name="next")
+        raises(differs, "every rank waits", hvd.allreduce, ONES, name="next")
 assert (hvd.allreduce(ONES, op=hvd.Sum).numpy() == SIZE).all()
 
 # a name that is pending cannot be used again
@@ -255,36 +246,34 @@ variable.assign_sub(ONES)
 assert (first.numpy() == SIZE).all() and (second.numpy() == 2 * SIZE).all()
 assert (variable.numpy() == SIZE).all() and (before.numpy() == RANK + 1).all()
 
-# gradients of gradients, of a group whose members are not all used, and of constants
+
+# gradients of gradients, and of a group whose members are not all used
+def second_derivative(x):
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            cubes = tf.reduce_sum(hvd.allreduce(x, op=hvd.Sum) ** 3)
+        slope = inner.gradient(cubes, x)
+    return outer.gradient(slope, x)
+
+
+def of_group(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        one, _other = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum)
+        total = tf.reduce_sum(one)
+    return tape.gradient(total, x)
+
+
 for run in (lambda function: function, tf.function):
-
-    def second_derivative(x):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                cubes = tf.reduce_sum(hvd.allreduce(x, op=hvd.Sum) ** 3)
-            slope = inner.gradient(cubes, x)
-        return outer.gradient(slope, x)
-
     np.testing.assert_allclose(run(second_derivative)(ONES), 6.0 * SIZE**3)
-
-    def of_group(x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            one, _other = hvd.grouped_allreduce([x, x * 2], op=hvd.Sum)
-            total = tf.reduce_sum(one)
-        return tape.gradient(total, x)
-
     np.testing.assert_allclose(run(of_group)(ONES), SIZE)
 
 if SIZE > 1:
     alone = hvd.add_process_set([0])
-    assert [int(hvd.process_set_included_op(number)) for number in (0, alone.process_set_id, 99)] == [
-        1,
-        int(RANK == 0),
-        -3,
-    ]
+    included = [int(hvd.process_set_included_op(number)) for number in (0, alone.process_set_id, 99)]
+    assert included == [1, int(RANK == 0), -3]
     assert int(hvd.size_op(alone.process_set_id)) == 1
     if RANK == 0:
         assert (hvd.allreduce(ONES, op=hvd.Sum, process_set=alone).numpy() == 1).all()

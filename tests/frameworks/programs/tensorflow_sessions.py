@@ -47,45 +47,28 @@ with tf.Graph().as_default() as graph:
                 assert (sess.run(one, {start: np.full(50, RANK)}) == SIZE - 1).all()
                 assert (sess.run(sums[7], {start: np.full(50, RANK + 1.0)}) == 7 * TOTAL).all()
 
-# Every kind of operation, its gradient, and names.
+# Names, and what the contract of all frameworks does not ask of graphs.
 with tf.Graph().as_default() as graph:
     mine = tf.constant(np.full((2 * SIZE, 3), RANK + 1.0, np.float32))
-    same = hvd.allreduce(mine)
-    again = hvd.allreduce(mine)
     own = [hvd.allreduce(mine, op=hvd.Sum, name="own") for _ in range(2)]
     gathered = hvd.allgather(mine[: RANK + 1])
-    sent = hvd.broadcast(mine, SIZE - 1)
-    rows, counts = hvd.alltoall(mine, splits=tf.constant([2] * SIZE) * tf.ones([], tf.int32))
-    scattered = hvd.reducescatter(mine, op=hvd.Sum)
-    grouped = hvd.grouped_allreduce([mine, tf.cast(mine, tf.int32)], op=hvd.Sum)
-    scalar = hvd.allreduce(tf.constant(RANK + 1.0), op=hvd.Sum)
-    half = hvd.allreduce(tf.cast(mine, tf.bfloat16), op=hvd.Sum)
     sparse = hvd.allreduce(tf.IndexedSlices(mine, tf.range(2 * SIZE), tf.constant([2 * SIZE, 3])), op=hvd.Sum)
+    assert own[0].shape == (2 * SIZE, 3) and gathered.shape.as_list() == [None, 3]
     (slope,) = tf.gradients(tf.reduce_sum(own[0] * mine), mine)
-    assert same.shape == (2 * SIZE, 3) and gathered.shape.as_list() == [None, 3] and scalar.shape == ()
+    exact = {"name": "exact", "ignore_name_scope": True}
     with tf.name_scope("first"):
-        hvd.allreduce(mine, name="exact", ignore_name_scope=True)
+        hvd.allreduce(mine, **exact)
     with tf.name_scope("second"):
-        raises(
-            Exception, "'exact' already", lambda: hvd.allreduce(mine, name="exact", ignore_name_scope=True)
-        )
+        raises(Exception, "'exact' already", lambda: hvd.allreduce(mine, **exact))
     raises(Exception, "string", hvd.allreduce, tf.constant("words"))
     odd = hvd.allreduce(mine, op=hvd.Sum, name="any thing, with:signs")
     with session(graph) as sess:
-        assert (sess.run(same) == TOTAL / SIZE).all() and (sess.run(again) == TOTAL / SIZE).all()
-        values = sess.run([*own, gathered, sent, rows, counts, scattered, *grouped, scalar, half, odd, slope])
-        assert (values[0] == TOTAL).all() and (values[1] == TOTAL).all()
+        values = sess.run([*own, gathered, odd, slope])
+        assert all((values[at] == TOTAL).all() for at in (0, 1, 3))
         assert (values[2][:, 0] == np.repeat(RANKS, range(1, SIZE + 1))).all()
-        assert (values[3] == SIZE).all()
-        assert (values[4][:, 0] == np.repeat(RANKS, 2)).all() and (values[5] == 2).all()
-        assert values[6].shape == (2, 3) and (values[6] == TOTAL).all()
-        assert (values[7] == TOTAL).all() and values[8].dtype == np.int32 and (values[8] == TOTAL).all()
-        assert values[9] == TOTAL and values[9].shape == ()
-        assert (values[10].astype(np.float32) == TOTAL).all() and (values[11] == TOTAL).all()
         # y = x · Σx: each rank's part is what it brings to every rank's product, and its own sum.
-        assert np.allclose(values[12], TOTAL + TOTAL), values[12]
-        dense = sess.run(sparse)
-        assert dense.values.shape == (2 * SIZE * SIZE, 3)
+        assert np.allclose(values[4], TOTAL + TOTAL), values[4]
+        assert sess.run(sparse).values.shape == (2 * SIZE * SIZE, 3)
 
 # Errors reach every operation that waits, on all ranks, and the session continues.
 with tf.Graph().as_default() as graph:

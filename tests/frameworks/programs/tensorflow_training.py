@@ -14,21 +14,18 @@ RANK, SIZE = hvd.rank(), hvd.size()
 
 
 def weights(seed):
-    """Two layers and a table."""
     drawn = np.random.default_rng(seed)
     shapes = ((6, 16), (16,), (16, 3), (3,), (5, 6))
     return [tf.Variable(drawn.normal(0, 0.3, shape).astype("float32")) for shape in shapes]
 
 
 def batches(step):
-    """What each rank sees in a step."""
     drawn = np.random.default_rng(step)
     inputs = drawn.normal(size=(SIZE, BATCH, 6)).astype("float32")
     return inputs, drawn.integers(0, 5, (SIZE, BATCH)), drawn.integers(0, 3, (SIZE, BATCH))
 
 
 def loss(model, inputs, places, labels):
-    """The mean over the batch."""
     first, bias, second, offset, table = model
     hidden = tf.nn.relu((inputs + tf.gather(table, places)) @ first + bias)
     logits = hidden @ second + offset
@@ -36,14 +33,12 @@ def loss(model, inputs, places, labels):
 
 
 def apply(model, moments, gradients):
-    """One step of descent with momentum."""
     for weight, moment, gradient in zip(model, moments, gradients, strict=True):
         moment.assign(0.9 * moment + tf.convert_to_tensor(gradient))
         weight.assign_sub(0.05 * moment)
 
 
 def trainer(model, wrap):
-    """One step of a model."""
     moments = [tf.Variable(tf.zeros_like(weight)) for weight in model]
 
     def step(inputs, places, labels):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 
 def threads(name: str) -> int:
-    """How many threads of this process have a name."""
     return sum(path.read_text().strip() == name for path in Path("/proc/self/task").glob("*/comm"))
 
 

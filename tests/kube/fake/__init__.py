@@ -8,7 +8,7 @@ defaults and validation: ``pkg/apis/core`` and ``pkg/apis/batch``; what moves by
 ``pkg/controller/{garbagecollector,job,namespace}`` and ``pkg/kubelet``.
 
 Never compared with a real server: what `fault_injection` breaks, what Pods print and how long they take
-(`simulated_kubelet`, `simulated_containers`), and messages that no check of ``tests/kube/conformance`` reads.
+(`simulated_kubelet`), and messages that no check of ``tests/kube/test_conformance.py`` reads.
 """
 
 from tests.kube.fake.cluster import FakeCluster

@@ -1,4 +1,4 @@
-"""Who asks, and what the stored Roles and bindings allow: RBAC in the words of a real server."""
+"""Who asks for what, and what the stored Roles and bindings allow: RBAC in the words of a real server."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,28 +11,19 @@ from tests.kube.fake.refusals import Refusal, forbidden, not_found
 from tests.kube.fake.store import Document, Store
 
 ADMIN_TOKEN = "admin-token"
-MASTERS = "system:masters"
 
 
 @dataclass(frozen=True, kw_only=True)
 class User:
-    """Who asks."""
+    """Who asks; an administrator may do all."""
 
     name: str
-    groups: tuple[str, ...] = ()
-
-    @property
-    def is_master(self) -> bool:
-        return MASTERS in self.groups
-
-
-ANONYMOUS = User(name="system:anonymous", groups=("system:unauthenticated",))
+    is_admin: bool = False
 
 
 def service_account(namespace: str, name: str) -> User:
     """The user that a ServiceAccount's Pods are."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return User(name=f"system:serviceaccount:{namespace}:{name}", groups=groups)
+    return User(name=f"system:serviceaccount:{namespace}:{name}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,14 +46,11 @@ class Access:
     tokens: dict[str, User] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.tokens[ADMIN_TOKEN] = User(name="admin", groups=(MASTERS, "system:authenticated"))
+        self.tokens[ADMIN_TOKEN] = User(name="admin", is_admin=True)
 
     def user(self, authorization: str) -> User:
         """Return who asks; 401 for a token that nobody has."""
-        if not authorization:
-            return ANONYMOUS
-        word, _, token = authorization.partition(" ")
-        user = self.tokens.get(token.strip()) if word == "Bearer" else None
+        user = self.tokens.get(authorization.removeprefix("Bearer "))
         if user is None:
             raise Refusal(401, "Unauthorized", "Unauthorized")
         return user
@@ -80,11 +68,9 @@ class Access:
 
     def allows(self, wish: Wish, user: User) -> bool:
         """Whether any rule that is bound to the user allows something."""
-        if user.is_master:
-            return True
-        if wish.group == "authorization.k8s.io" and wish.resource.startswith("selfsubject"):
-            return user is not ANONYMOUS  # system:basic-user, which every cluster has
-        return any(_covers(rule, wish) for rule in self.rules(user, wish.namespace))
+        # Everybody may ask what they may: system:basic-user, which every cluster has.
+        is_free = user.is_admin or wish.resource == kinds.ACCESS_REVIEW.plural
+        return is_free or any(_covers(rule, wish) for rule in self.rules(user, wish.namespace))
 
     def rules(self, user: User, namespace: str) -> Iterator[Document]:
         """Every rule that holds for a user in a namespace, or in the whole cluster."""
@@ -104,22 +90,15 @@ class Access:
 
     def review(self, kind: Kind, document: Any, user: User) -> bytes:
         """Answer a SelfSubjectAccessReview."""
-        spec = (document or {}).get("spec") or {}
-        asked = spec.get("resourceAttributes") or {}
-        resource, below = asked.get("resource", ""), asked.get("subresource", "")
-        wish = Wish(
-            verb=asked.get("verb", ""),
-            group=asked.get("group", ""),
-            resource=f"{resource}/{below}" if below else resource,
-            namespace=asked.get("namespace", ""),
-            name=asked.get("name", ""),
-        )
-        found = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {}, "spec": spec}
-        return orjson.dumps({**found, "status": {"allowed": self.allows(wish, user)}})
+        asked = document["spec"]["resourceAttributes"]
+        given = {word: asked.get(word, "") for word in ("verb", "group", "resource", "namespace", "name")}
+        given["resource"] += f"/{asked['subresource']}" if asked.get("subresource") else ""
+        found = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {}, "spec": document["spec"]}
+        return orjson.dumps({**found, "status": {"allowed": self.allows(Wish(**given), user)}})
 
     def check_escalation(self, kind: Kind, namespace: str, document: Any, user: User) -> None:
         """Refuse a Role, or a binding to one, that grants what its maker may not do."""
-        if user.is_master or kind.group != kinds.ROLE.group or not isinstance(document, dict):
+        if user.is_admin or kind.group != kinds.ROLE.group:
             return
         name, verb, role = document["metadata"].get("name", ""), "escalate", kind
         own, granted, is_there = list(self.rules(user, namespace)), document.get("rules") or [], True
@@ -134,11 +113,8 @@ class Access:
             raise not_found(role, name)  # nobody can say what it grants
         for rule in granted:
             if not all(any(_covers(one, wish) for one in own) for wish in _wishes(rule, namespace)):
-                words = (
-                    f'user "{user.name}" (groups={list(user.groups)}) is attempting to grant RBAC '
-                    f"permissions not currently held:\n{rule}"
-                )
-                raise forbidden(kind, document["metadata"].get("name", ""), words)
+                words = f'user "{user.name}" is attempting to grant RBAC permissions not currently held'
+                raise forbidden(kind, document["metadata"].get("name", ""), f"{words}:\n{rule}")
 
 
 def _role_of(binding: Document, namespace: str) -> tuple[Kind, tuple[str, str]]:
@@ -148,12 +124,9 @@ def _role_of(binding: Document, namespace: str) -> tuple[Kind, tuple[str, str]]:
 
 
 def _is(subject: Document, user: User, namespace: str) -> bool:
-    if subject.get("kind") == "User":
-        return subject.get("name") == user.name
-    if subject.get("kind") == "Group":
-        return subject.get("name") in user.groups
-    place = subject.get("namespace") or namespace
-    return user.name == f"system:serviceaccount:{place}:{subject.get('name')}"
+    if subject["kind"] == "ServiceAccount":
+        return user == service_account(subject.get("namespace") or namespace, subject["name"])
+    return bool(subject["kind"] == "User" and subject["name"] == user.name)
 
 
 def _covers(rule: Document, wish: Wish) -> bool:

@@ -8,8 +8,8 @@ import orjson
 from tests.kube.fake import kinds
 from tests.kube.fake.custom_resources import judged
 from tests.kube.fake.kinds import Kind
+from tests.kube.fake.lists_and_watches import matches_labels
 from tests.kube.fake.refusals import Refusal
-from tests.kube.fake.selectors import matches_labels
 from tests.kube.fake.store import Document, Store
 
 
@@ -88,19 +88,31 @@ class Admission:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def judge(self, attempt: Attempt) -> None:
-        """Refuse with 403 what a bound policy does not allow."""
-        bindings = self._documents(kinds.ADMISSION_BINDING) if attempt.user else ()
-        spaces = self._store.collection(kinds.NAMESPACE).entries.values()
-        labels = {one.key[1]: one.labels for one in spaces if one.key[1] == attempt.namespace}
+    def judge(
+        self,
+        operation: str,
+        kind: Kind,
+        user: str,
+        metadata: Document,
+        *,
+        new: Document | None = None,
+        old: Document | None = None,
+        below: str = "",
+    ) -> None:
+        """Refuse with 403 what a bound policy does not allow; the cluster itself (no ``user``) may do all."""
+        bindings = self._documents(kinds.ADMISSION_BINDING) if user else ()
+        place = {word: metadata.get(word, "") for word in ("namespace", "name")}
+        attempt = Attempt(
+            operation=operation, kind=kind, user=user, subresource=below, new=new, old=old, **place
+        )
+        space = self._store.collection(kinds.NAMESPACE).entries.get(("", attempt.namespace))
+        labels = {} if space is None else space.labels
         for binding in bindings:
             name = binding["spec"]["policyName"]
             for policy in self._documents(kinds.ADMISSION_POLICY):
-                if policy["metadata"]["name"] == name and (
-                    why := refusal(policy, attempt, labels.get(attempt.namespace))
-                ):
+                if policy["metadata"]["name"] == name and (why := refusal(policy, attempt, labels)):
                     by = f"ValidatingAdmissionPolicy '{name}' with binding '{binding['metadata']['name']}'"
-                    what = f'{attempt.kind.qualified} "{attempt.name}" is forbidden'
+                    what = f'{kind.qualified} "{attempt.name}" is forbidden'
                     raise Refusal(403, "Forbidden", f"{what}: {by} denied request: {why}")
 
     def _documents(self, kind: Kind) -> Iterable[Document]:

@@ -20,18 +20,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.kube.fake import kinds
 from tests.kube.fake.access import ADMIN_TOKEN, Access, User, service_account
-from tests.kube.fake.containers import Containers, Handler
+from tests.kube.fake.containers import Containers
 from tests.kube.fake.fault_injection import Faults
 from tests.kube.fake.garbage import Garbage
 from tests.kube.fake.kinds import Kind, Kinds
-from tests.kube.fake.objects import AT_ONCE, Objects
+from tests.kube.fake.objects import Objects
 from tests.kube.fake.server import Server
 from tests.kube.fake.simulated_job_controller import JobController, StandInOptions
 from tests.kube.fake.simulated_kubelet import Kubelet
 from tests.kube.fake.store import Document, Entry, Store
 
 T = TypeVar("T")
-NAMESPACES = ("default", "kube-system", "kube-public")
 
 
 class FakeCluster:
@@ -67,11 +66,9 @@ class FakeCluster:
             bookmark_every=bookmark_every,
         )
         Garbage(self.objects)
-        self._kubelet = None
         if stand_in is not None:
-            if stand_in.jobs:
-                JobController(self.objects)
-            self._kubelet = Kubelet(self.objects, self.containers, stand_in, self._in_loop)
+            JobController(self.objects)
+            self.kubelet = Kubelet(self.objects, self.containers, stand_in, self._in_loop)
         self.port = 0
         self.authority, self._ssl = _own_certificate() if tls else (b"", None)
         """PEM of the authority that clients trust; empty without TLS."""
@@ -86,19 +83,12 @@ class FakeCluster:
     def url(self) -> str:
         return f"{'https' if self._ssl else 'http'}://127.0.0.1:{self.port}"
 
-    @property
-    def kubelet(self) -> Kubelet:
-        """What moves Pods."""
-        assert self._kubelet is not None, "this cluster was made without a stand-in"
-        return self._kubelet
-
     def __enter__(self) -> Self:
         self._thread.start()
         assert self._started.wait(30) and self.port, "the fake cluster did not start within 30 s"
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop and self._stop
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(30)
         assert not self._thread.is_alive(), "the fake cluster did not stop within 30 s"
@@ -111,7 +101,7 @@ class FakeCluster:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        for name in NAMESPACES:
+        for name in ("default", "kube-system"):
             self.objects.create(kinds.NAMESPACE, "", {"metadata": {"name": name}})
         server = web.Server(self.server.handle, request_factory=_request, access_log=None)  # type: ignore[arg-type]
         runner = web.ServerRunner(server, shutdown_timeout=0.1)
@@ -122,7 +112,7 @@ class FakeCluster:
         try:
             await self._stop.wait()
         finally:
-            for _, watcher in list(self.faults.watchers):
+            for watcher in self.faults.watchers:
                 watcher.cut()
             for runs in self.containers.logs.values():
                 for log in runs:
@@ -141,7 +131,6 @@ class FakeCluster:
 
     def run(self, work: Awaitable[T]) -> T:
         """Await something on the server's loop and return what comes out."""
-        assert self._loop is not None, "the cluster has not been started"
 
         async def do() -> T:
             return await work
@@ -160,26 +149,24 @@ class FakeCluster:
 
     def write_kubeconfig(self, path: Path, *, token: str = ADMIN_TOKEN, namespace: str = "default") -> Path:
         """Write a kubeconfig for a token: one context, as JSON, which is YAML too."""
-        trust = (
-            {"certificate-authority-data": base64.b64encode(self.authority).decode()}
-            if self.authority
-            else {}
-        )
-        context = {"cluster": "fake", "user": "fake", "namespace": namespace}
+        trust = {"certificate-authority-data": base64.b64encode(self.authority).decode()}
+        cluster = {"server": self.url, **(trust if self.authority else {})}
         document = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "fake",
-            "clusters": [{"name": "fake", "cluster": {"server": self.url, **trust}}],
+            "clusters": [{"name": "fake", "cluster": cluster}],
             "users": [{"name": "fake", "user": {"token": token}}],
-            "contexts": [{"name": "fake", "context": context}],
+            "contexts": [
+                {"name": "fake", "context": {"cluster": "fake", "user": "fake", "namespace": namespace}}
+            ],
         }
         path.write_bytes(orjson.dumps(document))
         return path
 
     def add_user(self, name: str) -> str:
         """Let somebody in; return the token. What they may do, Roles and bindings say."""
-        self.access.tokens[f"{name}-token"] = User(name=name, groups=("system:authenticated",))
+        self.access.tokens[f"{name}-token"] = User(name=name)
         return f"{name}-token"
 
     def add_service_account(self, namespace: str, name: str) -> str:
@@ -226,19 +213,19 @@ class FakeCluster:
 
     def change(
         self, plural: str, name: str, edit: Callable[[Document], Any], namespace: str = "default"
-    ) -> Document:
+    ) -> None:
         """Change any part of an object, status among it, without a client."""
 
-        def work(kind: Kind, entry: Entry) -> Document:
+        def work(kind: Kind, entry: Entry) -> None:
             document = entry.document()
             edit(document)
-            return self.objects.store.write(self.objects.store.collection(kind), document, entry).document()
+            self.objects.store.write(self.objects.store.collection(kind), document, entry)
 
-        return self._with(plural, name, namespace, work)
+        self._with(plural, name, namespace, work)
 
     def delete(self, plural: str, name: str, namespace: str = "default") -> None:
         """Delete an object in the background, without a grace period."""
-        self._with(plural, name, namespace, lambda *found: self.objects.delete(*found, AT_ONCE))
+        self._with(plural, name, namespace, lambda *found: self.objects.delete(*found, grace=0))
 
     def _with(self, plural: str, name: str, namespace: str, work: Callable[[Kind, Entry], T]) -> T:
         def do() -> T:
@@ -247,9 +234,9 @@ class FakeCluster:
 
         return self.call(do)
 
-    def compact(self, keep: int = 0) -> None:
+    def compact(self) -> None:
         """Forget history: watches and pages from before get 410 Gone."""
-        self.call(lambda: self.objects.store.compact(keep))
+        self.call(self.objects.store.compact)
 
     def write_log(self, pod: str, text: str, *, namespace: str = "default") -> None:
         """Let the first container of a Pod say something."""
@@ -259,10 +246,6 @@ class FakeCluster:
             self.containers.log(namespace, entry.uid, name).write(text.encode())
 
         self._with("pods", pod, namespace, work)
-
-    def execute_with(self, handler: Handler) -> None:
-        """Say how commands run in containers."""
-        self.containers.handler = handler
 
 
 LARGEST_BODY = 3 * 1024 * 1024
@@ -292,12 +275,9 @@ def self_signed(name: str) -> tuple[bytes, bytes]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    plain = (
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return made.public_bytes(serialization.Encoding.PEM), key.private_bytes(*plain)
+    form, secret = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    return made.public_bytes(pem), key.private_bytes(pem, form, secret)
 
 
 def _own_certificate() -> tuple[bytes, ssl.SSLContext]:

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 
 from tests.kube.fake.store import Document
 
-ContainerKey = tuple[str, str, str]
-"""Namespace, Pod's uid, container."""
-
 
 class Log:
     """The output of one run of one container; it grows until the run ends."""
@@ -75,25 +72,13 @@ Handler = Callable[[Execution], Awaitable[int]]
 """Carries out a command; returns its exit code."""
 
 
-async def echo(execution: Execution) -> int:
-    """The handler unless a test gives another: prints the command, or what comes in; ``exit N`` fails."""
-    if execution.command[:1] == ("cat",):
-        while (data := await execution.input.get()) is not None:
-            await execution.write(1, data)
-    elif execution.command[:1] == ("exit",):
-        return int(execution.command[1])
-    else:
-        await execution.write(1, " ".join(execution.command).encode() + b"\n")
-    return 0
-
-
 @dataclass
 class Containers:
     """Logs and commands of all containers."""
 
-    handler: Handler = echo
-    logs: dict[ContainerKey, list[Log]] = field(default_factory=dict)
-    """The runs of each container, the present one last."""
+    handler: Handler | None = None
+    logs: dict[tuple[str, str, str], list[Log]] = field(default_factory=dict)
+    """Namespace, Pod's uid, container → its runs, the present one last."""
 
     def log(self, namespace: str, uid: str, container: str) -> Log:
         """The present run's log, begun if need be."""
@@ -102,14 +87,13 @@ class Containers:
             runs.append(Log())
         return runs[-1]
 
-    def begin_run(self, namespace: str, uid: str, container: str) -> Log:
+    def begin_run(self, namespace: str, uid: str, container: str) -> None:
         """A container has started anew: what it said before is its previous log."""
         runs = self.logs.setdefault((namespace, uid, container), [])
         if runs:
             runs[-1].end()
         runs.append(Log())
         del runs[:-2]
-        return runs[-1]
 
     def forget(self, namespace: str, uid: str) -> None:
         """A Pod has gone, and its logs with it."""
@@ -135,7 +119,6 @@ def local_process(
             stderr=asyncio.subprocess.PIPE,
             env=environment(execution),
         )
-        assert process.stdin and process.stdout and process.stderr
         feed = asyncio.create_task(_feed(execution, process.stdin))
         try:
             await asyncio.gather(_drain(process.stdout, execution, 1), _drain(process.stderr, execution, 2))

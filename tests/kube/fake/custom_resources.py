@@ -13,8 +13,7 @@ import celpy
 import orjson
 from openapi_schema_validator import OAS30Validator, oas30_format_checker
 from tests.kube.fake.kinds import Kind
-from tests.kube.fake.metadata import timestamp
-from tests.kube.fake.refusals import FieldFault, bad_value, duplicate, required, unsupported
+from tests.kube.fake.refusals import bad_value, required, unsupported
 
 Schema = dict[str, Any]
 MISSING = object()
@@ -39,11 +38,9 @@ class Custom:
 
     def take(self, document: dict[str, Any]) -> list[str]:
         """Prune and default a document in place; return the paths dropped."""
-        dropped = prune(document, self.schema)
-        default(document, self.schema)
-        return dropped
+        return _completed(document, self.schema, "")
 
-    def faults(self, new: dict[str, Any], old: dict[str, Any] | None) -> list[FieldFault]:
+    def faults(self, new: dict[str, Any], old: dict[str, Any] | None) -> list[str]:
         """What is wrong with an object; CEL is judged where all types are right."""
         before = MISSING if old is None else old
         found = list(_schema_faults(self.judge, self.schema, new, before))
@@ -55,57 +52,33 @@ def kinds_of(document: dict[str, Any]) -> list[Kind]:
     spec = document["spec"]
     found = []
     for version in spec["versions"]:
-        if version.get("served"):
-            subresources = version.get("subresources") or {}
-            body = version["schema"]["openAPIV3Schema"]
-            found.append(
-                Kind(
-                    group=spec["group"],
-                    version=version["name"],
-                    plural=spec["names"]["plural"],
-                    kind=spec["names"]["kind"],
-                    namespaced=spec["scope"] == "Namespaced",
-                    subresources=tuple(subresources),
-                    has_generation=True,
-                    needs_version=True,
-                    custom=Custom(
-                        schema=body,
-                        judge=OAS30Validator(for_openapi(body), format_checker=oas30_format_checker),
-                        scale=subresources.get("scale"),
-                    ),
-                )
+        subresources = version.get("subresources") or {}
+        body = version["schema"]["openAPIV3Schema"]
+        judge = OAS30Validator(for_openapi(body), format_checker=oas30_format_checker)
+        found.append(
+            Kind(
+                group=spec["group"],
+                version=version["name"],
+                plural=spec["names"]["plural"],
+                kind=spec["names"]["kind"],
+                namespaced=spec["scope"] == "Namespaced",
+                subresources=tuple(subresources),
+                has_generation=True,
+                custom=Custom(schema=body, judge=judge, scale=subresources.get("scale")),
             )
+        )
     return found
 
 
-def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterator[FieldFault]:
+def definition_faults(new: dict[str, Any], old: dict[str, Any] | None) -> Iterator[str]:
     """What is wrong with a definition."""
-    spec, name = new.get("spec", {}), new["metadata"].get("name")
-    versions = spec.get("versions") or ()
-    if name != f"{spec.get('names', {}).get('plural')}.{spec.get('group')}":
+    spec, name = new["spec"], new["metadata"].get("name")
+    if name != f"{spec['names']['plural']}.{spec['group']}":
         yield bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-    if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield bad_value("spec.versions", "", "must have exactly one version marked as storage version")
-    for place, version in enumerate(versions):
-        field = f"spec.versions[{place}].schema.openAPIV3Schema"
-        body = (version.get("schema") or {}).get("openAPIV3Schema")
-        if body is None:
-            yield required(field, "schemas are required")
-            continue
-        for path, node in _nodes(body):
+    for version in spec["versions"]:
+        for path, node in _nodes(version["schema"]["openAPIV3Schema"]):
             for word in node.keys() - _KNOWN:
-                yield bad_value(field, f"{path}: {word}", "not supported here")
-            for rule in node.get("x-kubernetes-validations", ()):
-                _program(rule["rule"])  # a wrong rule is refused at once
-
-
-def established(document: dict[str, Any], now: float) -> dict[str, Any]:
-    """The status of a definition that is served."""
-    conditions = [
-        {"type": word, "status": "True", "reason": reason, "lastTransitionTime": timestamp(now)}
-        for word, reason in (("NamesAccepted", "NoConflicts"), ("Established", "InitialNamesAccepted"))
-    ]
-    return {"conditions": conditions, "acceptedNames": document["spec"]["names"]}
+                yield bad_value("spec.versions", f"{path}: {word}", "not supported here")
 
 
 # Structural schemas
@@ -121,7 +94,7 @@ def _nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
             yield from _nodes(schema[word], f"{path}.*")
 
 
-def _parts(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any, Schema | None, str]]:
+def _parts(value: Any, schema: Schema, path: str) -> Iterator[tuple[Any, Any, Schema | None, str]]:
     """Fields of an object or items of a list: key, value, schema (``None``: not declared), path."""
     if isinstance(value, dict):
         more = schema.get("additionalProperties")
@@ -130,33 +103,23 @@ def _parts(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, Any, Sc
             yield name, one, inner, f"{path}.{name}" if path else name
     elif isinstance(value, list):
         for place, one in enumerate(value):
-            yield str(place), one, schema.get("items"), f"{path}[{place}]"
+            yield place, one, schema.get("items"), f"{path}[{place}]"
 
 
-def prune(value: Any, schema: Schema, path: str = "") -> list[str]:
-    """Drop what the schema does not declare; return the paths dropped."""
+def _completed(value: Any, schema: Schema, path: str) -> list[str]:
+    """Fill in defaults where a field is missing or null, and drop what the schema does not declare."""
     dropped: list[str] = []
-    keeps = schema.get("x-kubernetes-preserve-unknown-fields")
+    for name, inner in schema.get("properties", {}).items() if isinstance(value, dict) else ():
+        if value.get(name) is None and "default" in inner:
+            value[name] = copy.deepcopy(inner["default"])
+    keeps = schema.get("x-kubernetes-preserve-unknown-fields") or isinstance(value, list)
     for name, one, inner, here in list(_parts(value, schema, path)):
-        if not path and name in ("apiVersion", "kind", "metadata"):
-            continue
-        if inner is not None:
-            dropped += prune(one, inner, here)
-        elif not keeps and isinstance(value, dict):
+        if inner is not None and here not in ("apiVersion", "kind", "metadata"):
+            dropped += _completed(one, inner, here)
+        elif not keeps and here not in ("apiVersion", "kind", "metadata"):
             del value[name]
             dropped.append(here)
     return dropped
-
-
-def default(value: Any, schema: Schema) -> None:
-    """Fill in defaults where a field is missing or null."""
-    if isinstance(value, dict):
-        for name, inner in schema.get("properties", {}).items():
-            if value.get(name) is None and "default" in inner:
-                value[name] = copy.deepcopy(inner["default"])
-    for _, one, inner, _ in _parts(value, schema, ""):
-        if inner is not None:
-            default(one, inner)
 
 
 def for_openapi(node: Any) -> Any:
@@ -172,7 +135,7 @@ def for_openapi(node: Any) -> Any:
     return plain
 
 
-def _schema_faults(judge: OAS30Validator, schema: Schema, new: Any, old: Any) -> Iterator[FieldFault]:
+def _schema_faults(judge: OAS30Validator, schema: Schema, new: Any, old: Any) -> Iterator[str]:
     """What is wrong with an object; what an update leaves as it was is not looked at again (ratcheting)."""
     for error in judge.iter_errors(new):
         before = old
@@ -181,14 +144,10 @@ def _schema_faults(judge: OAS30Validator, schema: Schema, new: Any, old: Any) ->
         if before is MISSING or before != error.instance:
             path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
             yield _fault(error, path.lstrip("."))
-    for path, node, value in _lists(schema, new):
-        keys = [[one.get(name) for name in node["x-kubernetes-list-map-keys"]] for one in value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                yield duplicate(f"{path}[{place}]", key)
+    yield from _duplicates(new, schema, "")
 
 
-def _fault(error: Any, path: str) -> FieldFault:
+def _fault(error: Any, path: str) -> str:
     """An error of the validator in the words of the server."""
     value, limit = error.instance, error.validator_value
     if error.validator == "required":
@@ -198,7 +157,6 @@ def _fault(error: Any, path: str) -> FieldFault:
         return unsupported(path, value, limit)
     words = {
         "minimum": f"should be greater than or equal to {limit}",
-        "maximum": f"should be less than or equal to {limit}",
         "type": f"must be of type {limit}",
     }
     return bad_value(path or "<nil>", value, f"{path} in body {words.get(error.validator, error.message)}")
@@ -211,19 +169,24 @@ def _before(old: Any, key: Any) -> Any:
     return old[key] if isinstance(old, list) and key < len(old) else MISSING
 
 
-def _lists(schema: Schema, value: Any, path: str = "") -> Iterator[tuple[str, Schema, list[Any]]]:
-    """Every list of a value whose items are told apart by keys, with its path and schema."""
-    if schema.get("x-kubernetes-list-type") == "map" and isinstance(value, list):
-        yield path, schema, [one for one in value if isinstance(one, dict)]
+def _duplicates(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """Items of a list that have the key of an earlier one."""
+    names = schema.get("x-kubernetes-list-map-keys", ())
+    seen: list[Any] = []
     for _, one, inner, here in _parts(value, schema, path):
+        if names and isinstance(one, dict):
+            key = [one.get(name) for name in names]
+            if key in seen:
+                yield f"{here}: Duplicate value: {key}"
+            seen.append(key)
         if inner is not None:
-            yield from _lists(inner, one, here)
+            yield from _duplicates(one, inner, here)
 
 
 # Rules in CEL
 
 
-def _rule_faults(schema: Schema, new: Any, old: Any, path: str) -> Iterator[FieldFault]:
+def _rule_faults(schema: Schema, new: Any, old: Any, path: str) -> Iterator[str]:
     """What the rules have against a value; those that compare with the state before are of updates only."""
     for rule in schema.get("x-kubernetes-validations", ()):
         text, is_transition = rule["rule"], "oldSelf" in rule["rule"]
@@ -237,8 +200,7 @@ def _rule_faults(schema: Schema, new: Any, old: Any, path: str) -> Iterator[Fiel
             yield bad_value(field or "<nil>", "object", words)
     for name, inner in schema.get("properties", {}).items():
         if isinstance(new, dict) and name in new:
-            before = old.get(name, MISSING) if isinstance(old, dict) else MISSING
-            yield from _rule_faults(inner, new[name], before, f"{path}.{name}")
+            yield from _rule_faults(inner, new[name], _before(old, name), f"{path}.{name}")
 
 
 def _encoded(values: dict[str, Any], *, is_root: bool) -> bytes:

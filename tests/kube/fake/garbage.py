@@ -18,9 +18,8 @@ class Garbage:
         objects.store.observers.append(self._observe)
 
     def _observe(self, collection: Collection, event: Event) -> None:
-        store = self._objects.store
         if event.new is None:
-            for below, key in list(store.dependents.get(event.last.uid, {}).values()):
+            for below, key in list(self._objects.store.dependents.get(event.last.uid, {})):
                 self._look_at(below.kind, key)
             if event.last.key[0]:
                 self._look_at(kinds.NAMESPACE, ("", event.last.key[0]))
@@ -38,12 +37,13 @@ class Garbage:
             entry = self._objects.store.collection(kind).entries.get(key)
             if entry is None:
                 continue
-            if not entry.is_deleting:
-                owners = self._objects.store.by_uid
-                if entry.owners and not any(owner in owners for owner in entry.owners):
-                    self._objects.delete(kind, entry)
-            elif kind is kinds.NAMESPACE:
+            if kind is kinds.NAMESPACE and entry.is_deleting:
                 self._empty_namespace(entry)
+            elif entry.owners and not (entry.is_deleting or self._has_owner(entry)):
+                self._objects.delete(kind, entry)
+
+    def _has_owner(self, entry: Entry) -> bool:
+        return any(owner in self._objects.store.by_uid for owner in entry.owners)
 
     def _empty_namespace(self, entry: Entry) -> None:
         """Delete everything in a namespace, and the namespace once it is empty."""
@@ -54,6 +54,4 @@ class Garbage:
                 if not below.is_deleting:
                     self._objects.delete(collection.kind, below)
         if not left:
-            document = entry.document()
-            document["spec"]["finalizers"] = []
-            self._objects.update(kinds.NAMESPACE, entry, document, subresource="finalize")
+            self._objects.remove(kinds.NAMESPACE, entry)

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ALL_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kind:
@@ -17,13 +15,8 @@ class Kind:
     kind: str
     namespaced: bool = True
     subresources: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
     has_generation: bool = False
     """The server counts changes of what is not metadata or status."""
-    needs_version: bool = False
-    """A PUT must name the resourceVersion that it replaces."""
-    returns_deleted: bool = False
-    """DELETE answers with the object, not with a Status."""
     fields: tuple[str, ...] = ()
     """Paths that a field selector may name besides metadata.name and metadata.namespace."""
     custom: Any = field(default=None, repr=False)
@@ -43,37 +36,26 @@ class Kind:
         return "status" in self.subresources
 
 
-_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 BUILT_IN: list[Kind] = []
 
 
 def _kind(group: str, plural: str, kind: str, *subresources: str, cluster: bool = False, **more: Any) -> Kind:
-    found = Kind(
-        group=group,
-        version="v1",
-        plural=plural,
-        kind=kind,
-        namespaced=not cluster,
-        subresources=subresources,
-        **more,
-    )
-    BUILT_IN.append(found)
-    return found
+    same = {"group": group, "version": "v1", "plural": plural, "kind": kind, "namespaced": not cluster}
+    BUILT_IN.append(Kind(**same, subresources=subresources, **more))
+    return BUILT_IN[-1]
 
 
+_RBAC, _ADMISSION = "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+_ABOUT = tuple(f"involvedObject.{word}" for word in ("kind", "namespace", "name", "uid"))
 POD = _kind(
-    "", "pods", "Pod", "status", "log", "exec", has_generation=True, returns_deleted=True,
-    fields=("spec.nodeName", "spec.schedulerName", "status.phase"),
-)  # fmt: skip
-SERVICE = _kind("", "services", "Service", "status", returns_deleted=True)
+    "", "pods", "Pod", "status", "log", "exec", has_generation=True, fields=("spec.nodeName", "status.phase")
+)
+SERVICE = _kind("", "services", "Service", "status")
 CONFIG_MAP = _kind("", "configmaps", "ConfigMap")
 SECRET = _kind("", "secrets", "Secret")
-SERVICE_ACCOUNT = _kind("", "serviceaccounts", "ServiceAccount", returns_deleted=True)
-EVENT = _kind(
-    "", "events", "Event",
-    fields=(*(f"involvedObject.{word}" for word in ("kind", "namespace", "name", "uid")), "reason", "type"),
-)  # fmt: skip
-NAMESPACE = _kind("", "namespaces", "Namespace", "status", "finalize", cluster=True)
+SERVICE_ACCOUNT = _kind("", "serviceaccounts", "ServiceAccount")
+EVENT = _kind("", "events", "Event", fields=_ABOUT)
+NAMESPACE = _kind("", "namespaces", "Namespace", "status", cluster=True)
 NODE = _kind("", "nodes", "Node", "status", cluster=True)
 JOB = _kind("batch", "jobs", "Job", "status", has_generation=True)
 DEPLOYMENT = _kind("apps", "deployments", "Deployment", "status", has_generation=True)
@@ -81,18 +63,14 @@ ROLE = _kind(_RBAC, "roles", "Role")
 ROLE_BINDING = _kind(_RBAC, "rolebindings", "RoleBinding")
 CLUSTER_ROLE = _kind(_RBAC, "clusterroles", "ClusterRole", cluster=True)
 CLUSTER_ROLE_BINDING = _kind(_RBAC, "clusterrolebindings", "ClusterRoleBinding", cluster=True)
-LEASE = _kind("coordination.k8s.io", "leases", "Lease", needs_version=True)
+LEASE = _kind("coordination.k8s.io", "leases", "Lease")
 PRIORITY_CLASS = _kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", cluster=True)
 BUDGET = _kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", "status", has_generation=True)
 NETWORK_POLICY = _kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", has_generation=True)
-CRD = _kind(
-    "apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", "status",
-    cluster=True, has_generation=True, needs_version=True,
-)  # fmt: skip
+CRD = _kind("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", cluster=True)
 ACCESS_REVIEW = _kind(
-    "authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview",
-    cluster=True, verbs=("create",),
-)  # fmt: skip
+    "authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview", cluster=True
+)
 ADMISSION_POLICY = _kind(_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", cluster=True)
 ADMISSION_BINDING = _kind(
     _ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", cluster=True
@@ -110,9 +88,8 @@ class Kinds:
     def add(self, kind: Kind) -> None:
         self._served[kind.group, kind.version, kind.plural] = kind
 
-    def remove(self, group: str, plural: str) -> None:
-        for key in [key for key in self._served if (key[0], key[2]) == (group, plural)]:
-            del self._served[key]
+    def remove(self, kind: Kind) -> None:
+        self._served.pop((kind.group, kind.version, kind.plural), None)
 
     def find(self, group: str, version: str, plural: str) -> Kind | None:
         return self._served.get((group, version, plural))

@@ -1,107 +1,104 @@
-"""Lists in pages, and watches."""
+"""Selectors, lists in pages, and watches."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
+import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
 
 import orjson
-from tests.kube.fake import selectors
 from tests.kube.fake.kinds import Kind
-from tests.kube.fake.refusals import Refusal, bad_request, expired, too_old
-from tests.kube.fake.store import Collection, Entry, Event, Key, Store, framed
+from tests.kube.fake.refusals import bad_request, expired
+from tests.kube.fake.store import Collection, Entry, Event, Store, framed
 
 Fits = Callable[[Entry], bool]
+
+# Selectors
+
+
+def _requirements(text: str) -> Iterator[tuple[str, str]]:
+    """Labels or paths and their values: a selector as the product writes it."""
+    for part in filter(None, text.split(",")):
+        key, is_there, value = part.replace("==", "=").partition("=")
+        if not is_there or key.endswith("!"):
+            raise bad_request(f"unable to parse requirement: {part!r} is not supported here")
+        yield key.strip(), value.strip()
 
 
 def fits(kind: Kind, query: Mapping[str, str]) -> Fits:
     """The test that the selectors of a request make."""
-    by_label = selectors.labels(query.get("labelSelector", ""))
-    tests = [_field(*one) for one in selectors.fields(query.get("fieldSelector", ""), kind)]
-    return lambda entry: by_label(entry.labels) and all(test(entry) for test in tests)
+    labels = dict(_requirements(query.get("labelSelector", "")))
+    fields = list(_requirements(query.get("fieldSelector", "")))
+    for path, _ in fields:
+        if path not in ("metadata.name", "metadata.namespace", *kind.fields):
+            raise bad_request(f'field label not supported: "{path}"')
+
+    def test(entry: Entry) -> bool:
+        if not labels.items() <= entry.labels.items():
+            return False
+        key = {"metadata": dict(zip(("namespace", "name"), entry.key, strict=True))}
+        seen = key if all(path.startswith("metadata.") for path, _ in fields) else entry.document()
+        return all(_at(seen, path) == value for path, value in fields)
+
+    return test
 
 
-def _field(path: str, value: str) -> Fits:
-    places = {"metadata.namespace": 0, "metadata.name": 1}
-    if path in places:
-        return lambda entry: entry.key[places[path]] == value
-    return lambda entry: selectors.field_value(entry.document(), path) == value
+def _at(document: Any, path: str) -> str:
+    """The value of a field as field selectors compare it: empty where it is missing."""
+    for word in path.split("."):
+        document = document.get(word) if isinstance(document, dict) else None
+    return "" if document is None else str(document)
 
 
-def number(text: str | None, what: str) -> int:
+def matches_labels(selector: Mapping[str, Any], found: Mapping[str, str]) -> bool:
+    """Whether labels fit a LabelSelector of a document."""
+    if not (selector.get("matchLabels") or {}).items() <= found.items():
+        return False
+    for one in selector.get("matchExpressions") or ():
+        value, word, values = found.get(one["key"]), one["operator"], one.get("values") or ()
+        is_in = value in values if word in ("In", "NotIn") else value is not None
+        if is_in == (word in ("NotIn", "DoesNotExist")):
+            return False
+    return True
+
+
+# Lists
+
+
+def number(text: str | None) -> int:
     """A number of the query; nothing is 0."""
-    if not text:
-        return 0
     try:
-        return int(text)
+        return int(text or 0)
     except ValueError:
-        raise bad_request(f'invalid {what}: strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(f'strconv.ParseUint: parsing "{text}": invalid syntax')
 
 
-@dataclass(frozen=True, kw_only=True)
-class Page:
-    """One answer to a list."""
-
-    entries: list[Entry]
-    version: int
-    more: str = ""
-    """The token that the rest is asked for with."""
-    remaining: int = 0
-
-
-def page(store: Store, collection: Collection, namespace: str, query: Mapping[str, str]) -> Page:
-    """Select what a list asks for: all pages show the moment of the first."""
-    version, start = _moment(store, collection, query)
-    limit = number(query.get("limit"), "limit")
-    is_now = version == store.version
-    found = collection.select(namespace) if is_now else collection.at(version, namespace)
-    test = fits(collection.kind, query)
-    chosen = [found[key] for key in sorted(found) if key > start and test(found[key])]
-    if not limit or len(chosen) <= limit:
-        return Page(entries=chosen, version=version)
-    token = base64.urlsafe_b64encode(orjson.dumps([version, *chosen[limit - 1].key])).decode()
-    is_counted = not (query.get("labelSelector") or query.get("fieldSelector"))
-    remaining = len(chosen) - limit if is_counted else 0
-    return Page(entries=chosen[:limit], version=version, more=token, remaining=remaining)
-
-
-def _moment(store: Store, collection: Collection, query: Mapping[str, str]) -> tuple[int, Key]:
-    """As of which version to list, and after which key."""
-    token = query.get("continue", "")
+def encoded_list(store: Store, collection: Collection, namespace: str, query: Mapping[str, str]) -> bytes:
+    """What a list answers: all pages show the moment of the first."""
+    version, limit, token = store.version, number(query.get("limit")), query.get("continue")
     if token:
-        try:
-            version, namespace, name = orjson.loads(base64.urlsafe_b64decode(token))
-        except (binascii.Error, ValueError):
-            raise bad_request("continue key is not valid")
-        if version < collection.compacted:
-            raise expired(
-                "The provided continue parameter is too old to display a consistent list result. You can "
-                "start a new list without the continue parameter, or use the continue token in this "
-                "response to retrieve the remainder of the results."
-            )
-        return version, (namespace, name)
-    if number(query.get("resourceVersion"), "resourceVersion") > store.version:
-        details = {"causes": [{"reason": "ResourceVersionTooLarge"}], "retryAfterSeconds": 1}
-        raise Refusal(504, "Timeout", "Too large resource version", details=details)
-    return store.version, ("", "")
-
-
-def encoded_list(collection: Collection, found: Page) -> bytes:
-    """A page as JSON. Items of built-in kinds leave out their kind and apiVersion."""
+        if token not in collection.pages:
+            raise expired("The provided continue parameter is too old to display a consistent list result.")
+        version, chosen = collection.pages.pop(token)
+    else:
+        test, found = fits(collection.kind, query), collection.select(namespace)
+        chosen = [found[key] for key in sorted(found) if test(found[key])]
+    metadata: dict[str, object] = {"resourceVersion": str(version)}
+    if limit and len(chosen) > limit:
+        metadata["continue"] = more = uuid.uuid4().hex
+        collection.pages[more] = (version, chosen[limit:])
+        chosen = chosen[:limit]
     kind = collection.kind
-    metadata: dict[str, object] = {"resourceVersion": str(found.version)}
-    if found.more:
-        metadata["continue"] = found.more
-        if found.remaining:
-            metadata["remainingItemCount"] = found.remaining
+    # Items of built-in kinds leave out their kind and apiVersion.
     cut = collection.head if kind.custom is None else 0
-    items = (b"{" + one.encoded[cut:] if cut else one.encoded for one in found.entries)
+    items = (b"{" + one.encoded[cut:] if cut else one.encoded for one in chosen)
     head = orjson.dumps({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": metadata})
     return head[:-1] + b',"items":[' + b",".join(items) + b"]}"
+
+
+# Watches
 
 
 class Watcher:
@@ -118,6 +115,21 @@ class Watcher:
         self.is_silent = False
         """Events are swallowed: a watch that has gone stale."""
 
+    def begin(self, asked: int) -> None:
+        """Take what has happened since a version; 0: what there is."""
+        collection = self._collection
+        if asked == 0:
+            found = collection.select(self._namespace)
+            for key in sorted(found):
+                self.take(Event(found[key].version, found[key], None, found[key]))
+        elif asked < collection.compacted:
+            refusal = expired(f"too old resource version: {asked} ({collection.compacted})")
+            self._push(framed("ERROR", orjson.dumps(refusal.document())))
+            self.cut()
+        else:
+            for event in collection.since(asked):
+                self.take(event)
+
     def take(self, event: Event) -> None:
         """Keep the line of an event if the selectors let it through."""
         if self.is_silent or (self._namespace and event.last.key[0] != self._namespace):
@@ -126,9 +138,9 @@ class Watcher:
         before = event.old is not None and self._test(event.old)
         after = event.new is not None and self._test(event.new)
         if before or after:
-            self.push(event.frame(("MODIFIED" if before else "ADDED") if after else "DELETED"))
+            self._push(event.frame(("MODIFIED" if before else "ADDED") if after else "DELETED"))
 
-    def push(self, line: bytes) -> None:
+    def _push(self, line: bytes) -> None:
         self._lines.append(line)
         self._wake.set()
 
@@ -140,67 +152,33 @@ class Watcher:
         self.is_dropped = True
         self.cut()
 
-    async def lines(self, seconds: float) -> bytes:
-        """Wait this long at most for lines; return all there are."""
-        if not self._lines and not self.is_cut:
-            self._wake.clear()
+    async def stream(
+        self, seconds: float, every: float, bookmark: Callable[[], bytes] | None
+    ) -> AsyncIterator[bytes]:
+        """Yield lines until the time is up or the watch is cut; bookmarks in between and at the end."""
+        loop = asyncio.get_running_loop()
+        end, due = loop.time() + seconds, loop.time() + every
+        while not self.is_cut and loop.time() < end:
             try:
-                async with asyncio.timeout(seconds):
+                async with asyncio.timeout_at(min(end, due)):
                     await self._wake.wait()
             except TimeoutError:
-                return b""
+                due = loop.time() + every
+                if bookmark is not None and not self.is_silent:
+                    yield bookmark()
+            self._wake.clear()
+            if found := self._taken():
+                yield found
+        if found := self._taken():
+            yield found
+
+    def _taken(self) -> bytes:
         found = b"".join(self._lines)
         self._lines.clear()
         return found
 
-    def __enter__(self) -> Watcher:
-        self._collection.listeners.append(self.take)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._collection.listeners.remove(self.take)
-
-
-def begin(collection: Collection, watcher: Watcher, query: Mapping[str, str], namespace: str) -> None:
-    """Give a new watch what it has missed, or what there is."""
-    asked = number(query.get("resourceVersion"), "resourceVersion")
-    if asked == 0:
-        for key in sorted(collection.select(namespace)):
-            entry = collection.entries[key]
-            watcher.take(Event(entry.version, entry, None, entry))
-    elif asked < collection.compacted:
-        refusal = too_old(asked, collection.compacted)
-        watcher.push(framed("ERROR", orjson.dumps(refusal.document())))
-        watcher.cut()
-    else:
-        for event in collection.since(asked):
-            watcher.take(event)
-
-
-def bookmark(kind: Kind, version: int) -> bytes:
+def bookmark_of(kind: Kind, version: int) -> bytes:
     """A line that says how far a watch has come."""
     body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {"resourceVersion": str(version)}}
     return framed("BOOKMARK", orjson.dumps(body))
-
-
-async def stream(
-    watcher: Watcher, *, seconds: float, every: float, bookmark_now: Callable[[], bytes] | None
-) -> AsyncIterator[bytes]:
-    """Yield lines until the time is up or the watch is cut; bookmarks in between and at the end."""
-    loop = asyncio.get_running_loop()
-    end, next_bookmark = loop.time() + seconds, loop.time() + every
-    while True:
-        now = loop.time()
-        if now >= end:
-            if bookmark_now is not None and not watcher.is_silent:
-                yield bookmark_now()
-            return
-        found = await watcher.lines(min(end, next_bookmark) - now)
-        if found:
-            yield found
-        if watcher.is_cut:
-            return
-        if loop.time() >= next_bookmark:
-            next_bookmark = loop.time() + every
-            if bookmark_now is not None and not watcher.is_silent:
-                yield bookmark_now()

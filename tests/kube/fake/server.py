@@ -1,24 +1,23 @@
 """The HTTP side: requests become calls, values and refusals become responses."""
 
-import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 from aiohttp import web
 from multidict import CIMultiDict
-from tests.kube.fake import discovery, lists_and_watches, subresources
+from tests.kube.fake import subresources
 from tests.kube.fake.access import Access, User
-from tests.kube.fake.admission import Attempt
 from tests.kube.fake.containers import Containers
 from tests.kube.fake.fault_injection import Fault, Faults
-from tests.kube.fake.objects import DeleteOptions, Objects, WriteOptions
+from tests.kube.fake.lists_and_watches import Watcher, bookmark_of, encoded_list, fits, number
+from tests.kube.fake.objects import Objects
 from tests.kube.fake.refusals import Refusal, bad_request, not_allowed
-from tests.kube.fake.requests import Route, body_of, route
+from tests.kube.fake.requests import Route, body_of, discovery, route
 
 JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
+TRUE = ("true", "1")
 
 
 def merge(target: Any, patch: Any) -> Any:
@@ -73,75 +72,58 @@ class Server:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         user = self.access.user(request.headers.get("Authorization", ""))
-        is_watch = request.query.get("watch") in ("true", "1")
+        is_watch = request.query.get("watch") in TRUE
         found = route(self.objects.kinds, request.method, request.path, is_watch=is_watch)
         if found is None:
-            return discovery.answer(self.objects.kinds, request, user)
+            return discovery(self.objects.kinds, request.path)
         if self.keeps_requests:
             self.seen.append((found.verb, found.resource))
         fault = await self.faults.strike(found) if self.faults.active else None
         if fault is not None and not fault.is_done:
             _strike(request, fault)
-        self.access.check(found.kind, found.wish(), user)
-        if found.subresource == "exec" and found.verb == "get":
-            # A WebSocket begins with GET; since 1.35 it takes the right to create as well.
-            self.access.check(found.kind, found.wish("create"), user)
+        self.access.check(found.kind, found, user)
         response = await self._serve(request, found, user)
         if fault is not None and fault.is_done:  # it was carried out and is to look as if it failed
             _strike(request, fault)
         return response
 
     async def _serve(self, request: web.BaseRequest, found: Route, user: User) -> web.StreamResponse:
-        if found.subresource and found.subresource != "status":
+        kind, objects = found.kind, self.objects
+        if found.subresource not in ("", "status"):
             if found.subresource == "exec":
                 self._judge_connection(found, user)
-            return await subresources.answer(self.objects, self.containers, request, found)
-        needs_name = found.verb in ("update", "patch", "delete")
-        if found.verb not in found.kind.verbs or (needs_name and not found.name):
-            raise not_allowed()
+            return await subresources.answer(objects, self.containers, request, found)
         if found.verb == "create":
             return await self._create(request, found, user)
         if found.verb == "list":
-            collection = self.objects.store.collection(found.kind)
-            page = lists_and_watches.page(self.objects.store, collection, found.namespace, request.query)
-            return respond(lists_and_watches.encoded_list(collection, page))
+            collection = objects.store.collection(kind)
+            return respond(encoded_list(objects.store, collection, found.namespace, request.query))
         if found.verb == "watch":
             return await self._watch(request, found)
         if found.verb == "get":
-            return respond(self.objects.find(found.kind, found.namespace, found.name).encoded)
+            return respond(objects.find(kind, found.namespace, found.name).encoded)
         # Looked up after the body has been waited for: the object may have changed meanwhile.
         body = await body_of(request)
-        entry = self.objects.find(found.kind, found.namespace, found.name)
+        entry = objects.find(kind, found.namespace, found.name)
         if found.verb == "delete":
-            options = DeleteOptions.of(body or {}, user.name)
-            return respond(orjson.dumps(self.objects.delete(found.kind, entry, options)))
+            given = body or {}
+            uid = (given.get("preconditions") or {}).get("uid") or ""
+            left = objects.delete(kind, entry, grace=given.get("gracePeriodSeconds"), uid=uid, user=user.name)
+            return respond(orjson.dumps(left))
         if found.verb == "patch":
-            if request.content_type != MERGE_PATCH:
+            if request.content_type != "application/merge-patch+json":
                 words = f"the body of the request was in an unknown format (got {request.content_type})"
                 raise Refusal(415, "UnsupportedMediaType", words)
             body = merge(entry.document(), body)
-        self.access.check_escalation(found.kind, found.namespace, body, user)
-        encoded = self.objects.update(
-            found.kind,
-            entry,
-            body,
-            WriteOptions.of(request.query, user.name),
-            subresource=found.subresource,
-            is_patch=found.verb == "patch",
-        )
-        return respond(encoded, 200, self.objects.warnings)
+        self.access.check_escalation(kind, found.namespace, body, user)
+        encoded = objects.update(kind, entry, body, user=user.name, subresource=found.subresource)
+        return respond(encoded, 200, objects.warnings)
 
     def _judge_connection(self, found: Route, user: User) -> None:
-        attempt = Attempt(
-            operation="CONNECT",
-            kind=found.kind,
-            user=user.name,
-            namespace=found.namespace,
-            name=found.name,
-            subresource=found.subresource,
-            new={},
-        )
-        self.objects.admission.judge(attempt)
+        """A WebSocket begins with GET; since 1.35 it takes the right to create as well."""
+        self.access.check(found.kind, replace(found, verb="create"), user)
+        place = {"namespace": found.namespace, "name": found.name}
+        self.objects.admission.judge("CONNECT", found.kind, user.name, place, new={}, below="exec")
 
     async def _create(self, request: web.BaseRequest, found: Route, user: User) -> web.Response:
         document = await body_of(request)
@@ -150,41 +132,34 @@ class Server:
         if found.name or (found.kind.namespaced and not found.namespace):
             raise not_allowed()
         self.access.check_escalation(found.kind, found.namespace, document, user)
-        options = WriteOptions.of(request.query, user.name)
-        encoded = self.objects.create(found.kind, found.namespace, document, options)
+        strict = request.query.get("fieldValidation") == "Strict"
+        encoded = self.objects.create(found.kind, found.namespace, document, user=user.name, strict=strict)
         return respond(encoded, 201, self.objects.warnings)
 
     async def _watch(self, request: web.BaseRequest, found: Route) -> web.StreamResponse:
         query, store = request.query, self.objects.store
         collection = store.collection(found.kind)
-        test = lists_and_watches.fits(found.kind, query)
-        watcher = lists_and_watches.Watcher(collection, found.namespace, test)
-        lists_and_watches.begin(collection, watcher, query, found.namespace)
-        asked = lists_and_watches.number(query.get("timeoutSeconds"), "timeoutSeconds")
+        watcher = Watcher(collection, found.namespace, fits(found.kind, query))
+        watcher.begin(number(query.get("resourceVersion")))
+        seconds = float(number(query.get("timeoutSeconds")) or 1800)
         bookmark = None
-        if query.get("allowWatchBookmarks") in ("true", "1"):
-            bookmark = lambda: lists_and_watches.bookmark(found.kind, store.version)  # noqa: E731
+        if query.get("allowWatchBookmarks") in TRUE:
+            bookmark = lambda: bookmark_of(found.kind, store.version)  # noqa: E731
         response = web.StreamResponse(headers={"Content-Type": JSON})
-        place = (found, watcher)
-        self.faults.watchers.append(place)
+        self.faults.watchers.append(watcher)
+        collection.listeners.append(watcher.take)
         try:
-            with watcher:
-                await response.prepare(request)
-                lines = lists_and_watches.stream(
-                    watcher,
-                    seconds=float(asked or 1800 + secrets.randbelow(1800)),
-                    every=self.bookmark_every,
-                    bookmark_now=bookmark,
-                )
-                async for chunk in lines:
-                    await response.write(chunk)
+            await response.prepare(request)
+            async for chunk in watcher.stream(seconds, self.bookmark_every, bookmark):
+                await response.write(chunk)
             if watcher.is_dropped:
                 return _hang_up(request, response)
             await response.write_eof()
         except ConnectionResetError:
             pass  # the client has gone
         finally:
-            self.faults.watchers.remove(place)
+            collection.listeners.remove(watcher.take)
+            self.faults.watchers.remove(watcher)
         return response
 
 

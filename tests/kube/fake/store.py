@@ -58,9 +58,6 @@ def framed(type_: str, encoded: bytes) -> bytes:
     return b'{"type":"%s","object":%s}\n' % (type_.encode(), encoded)
 
 
-Listener = Callable[[Event], None]
-
-
 class Collection:
     """All objects of one kind."""
 
@@ -71,28 +68,15 @@ class Collection:
         self.history: deque[Event] = deque()
         self.compacted = 0
         """Versions up to this one have left the history."""
-        self.listeners: list[Listener] = []
-        head = orjson.dumps({"kind": kind.kind, "apiVersion": kind.api_version})
-        self.head = len(head)
+        self.pages: dict[str, tuple[int, list[Entry]]] = {}
+        """Token → the version that a list shows and what is left of it."""
+        self.listeners: list[Callable[[Event], None]] = []
+        self.head = len(orjson.dumps({"kind": kind.kind, "apiVersion": kind.api_version}))
         """Bytes that every object begins with: its kind and apiVersion."""
 
     def select(self, namespace: str) -> dict[Key, Entry]:
         """Present objects of one namespace, or of all."""
         return self.by_namespace.get(namespace, {}) if namespace else self.entries
-
-    def at(self, version: int, namespace: str) -> dict[Key, Entry]:
-        """Objects as they were right after a version that the history still reaches back to."""
-        found = dict(self.select(namespace))
-        for event in reversed(self.history):
-            if event.version <= version:
-                break
-            if namespace and event.last.key[0] != namespace:
-                continue
-            if event.old is not None:
-                found[event.last.key] = event.old
-            else:
-                found.pop(event.last.key, None)
-        return found
 
     def since(self, version: int) -> list[Event]:
         """Events after a version, oldest first."""
@@ -104,6 +88,9 @@ class Collection:
         return found[::-1]
 
 
+Place = tuple[Collection, Key]
+
+
 class Store:
     """Every object of the cluster."""
 
@@ -111,8 +98,8 @@ class Store:
         self.version = 1
         self.window = window
         """Events that a collection remembers."""
-        self.by_uid: dict[str, tuple[Collection, Key]] = {}
-        self.dependents: dict[str, dict[tuple[int, Key], tuple[Collection, Key]]] = {}
+        self.by_uid: dict[str, Place] = {}
+        self.dependents: dict[str, dict[Place, None]] = {}
         """uid of an owner → where its dependents are."""
         self.observers: list[Callable[[Collection, Event], None]] = []
         """Told of every change in any collection, after it has happened."""
@@ -126,7 +113,10 @@ class Store:
 
     def drop(self, kind: Kind) -> None:
         """Forget a kind and its objects, as when its definition goes."""
-        self._collections.pop((kind.group, kind.plural), None)
+        collection = self.collection(kind)
+        for entry in list(collection.entries.values()):
+            self.remove(collection, entry)
+        del self._collections[kind.group, kind.plural]
 
     def collections(self) -> Iterator[Collection]:
         yield from tuple(self._collections.values())
@@ -134,56 +124,49 @@ class Store:
     def write(self, collection: Collection, document: Document, old: Entry | None) -> Entry:
         """Store an object's new version and tell everybody."""
         self.version += 1
-        entry = self.entry(collection, document)
+        entry = self._entry(collection, document)
         key = entry.key
         collection.entries[key] = entry
         collection.by_namespace.setdefault(key[0], {})[key] = entry
         if old is None:
             self.by_uid[entry.uid] = (collection, key)
         if old is None or old.owners != entry.owners:
-            self._index(collection, entry, old)
+            self._unlink((collection, key), old.owners if old else ())
+            for owner in entry.owners:
+                self.dependents.setdefault(owner, {})[collection, key] = None
         self._happened(collection, Event(self.version, entry, old, entry))
         return entry
 
-    def remove(self, collection: Collection, old: Entry) -> Entry:
-        """Take an object out for good and tell everybody; return its last state."""
+    def remove(self, collection: Collection, old: Entry) -> None:
+        """Take an object out for good and tell everybody."""
         self.version += 1
-        last = self.entry(collection, old.document())
+        last = self._entry(collection, old.document())
         del collection.entries[old.key]
         del collection.by_namespace[old.key[0]][old.key]
         self.by_uid.pop(old.uid, None)
-        for owner in old.owners:
-            below = self.dependents.get(owner, {})
-            below.pop((id(collection), old.key), None)
-            if not below:
-                self.dependents.pop(owner, None)
+        self._unlink((collection, old.key), old.owners)
         self._happened(collection, Event(self.version, None, old, last))
-        return last
 
-    def compact(self, keep: int = 0) -> None:
+    def compact(self) -> None:
         """Forget history, as etcd's compaction does: who is behind must list anew."""
         for collection in self._collections.values():
-            while len(collection.history) > keep:
-                collection.history.popleft()
-            collection.compacted = self.version if keep == 0 else collection.history[0].version - 1
+            collection.history.clear()
+            collection.pages.clear()
+            collection.compacted = self.version
 
-    def _index(self, collection: Collection, entry: Entry, old: Entry | None) -> None:
-        place = (id(collection), entry.key)
-        for owner in old.owners if old else ():
-            self.dependents.get(owner, {}).pop(place, None)
-        for owner in entry.owners:
-            self.dependents.setdefault(owner, {})[place] = (collection, entry.key)
+    def _unlink(self, place: Place, owners: tuple[str, ...]) -> None:
+        for owner in owners:
+            below = self.dependents.get(owner, {})
+            below.pop(place, None)
+            if not below:
+                self.dependents.pop(owner, None)
 
-    def entry(self, collection: Collection, document: Document) -> Entry:
-        """A document as it would be stored at the present version."""
-        metadata = document["metadata"]
+    def _entry(self, collection: Collection, document: Document) -> Entry:
+        """A document as it is stored at the present version."""
+        metadata, kind = document["metadata"], collection.kind
         metadata["resourceVersion"] = str(self.version)
-        kind = collection.kind
         # Kind and apiVersion stand first: a list of built-in objects cuts them off.
         ordered = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-        for name, value in document.items():
-            if name not in ordered:
-                ordered[name] = value
         return Entry(
             key=(metadata.get("namespace", ""), metadata["name"]),
             uid=metadata.get("uid", ""),
@@ -191,14 +174,13 @@ class Store:
             labels=metadata.get("labels") or {},
             owners=tuple(one["uid"] for one in metadata.get("ownerReferences") or ()),
             is_deleting="deletionTimestamp" in metadata,
-            encoded=orjson.dumps(ordered),
+            encoded=orjson.dumps({**ordered, **{k: v for k, v in document.items() if k not in ordered}}),
         )
 
     def _happened(self, collection: Collection, event: Event) -> None:
-        history = collection.history
-        history.append(event)
-        if len(history) > self.window:
-            collection.compacted = history.popleft().version
+        collection.history.append(event)
+        if len(collection.history) > self.window:
+            collection.compacted = collection.history.popleft().version
         for listener in tuple(collection.listeners):
             listener(event)
         event.frames.clear()  # history would hold every object twice

@@ -8,11 +8,10 @@ import orjson
 from aiohttp import WSMsgType, web
 from tests.kube.fake.containers import Containers, Execution, Log
 from tests.kube.fake.objects import Objects
-from tests.kube.fake.refusals import Refusal, bad_request, bad_value, invalid, not_allowed
+from tests.kube.fake.refusals import Refusal, bad_request
 from tests.kube.fake.requests import Route, body_of
 from tests.kube.fake.store import Document, Entry
 
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 ERROR, CLOSE = 3, 255
 """Channels of a command's result, and (v5) of the end of another channel."""
 
@@ -26,17 +25,15 @@ async def answer(
         return await _log(containers, request, entry)
     if found.subresource == "exec":
         return await _execute(containers, request, entry)
-    if found.subresource == "scale":
-        return await _scale(objects, request, found, entry)
-    raise not_allowed()
+    return await _scale(objects, request, found, entry)
 
 
 # Scale
 
 
-def at_path(document: Any, path: str) -> Any:
+def _at_path(document: Any, path: str) -> Any:
     """The value at a JSON path of plain fields."""
-    for word in path.strip(".").split("."):
+    for word in filter(None, path.split(".")):
         document = document.get(word) if isinstance(document, dict) else None
     return document
 
@@ -46,25 +43,19 @@ async def _scale(
 ) -> web.StreamResponse:
     paths, document = found.kind.custom.scale, entry.document()
     if request.method in ("PUT", "PATCH"):  # kubectl sends a merge patch
-        body = await body_of(request)
-        replicas = (body.get("spec") or {}).get("replicas", 0)
-        if not isinstance(replicas, int) or replicas < 0:
-            fault = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
-            raise invalid(found.kind, found.name, [fault])
-        *front, last = paths["specReplicasPath"].strip(".").split(".")
-        at_path(document, ".".join(front))[last] = replicas
-        given = (body.get("metadata") or {}).get("resourceVersion")
-        document["metadata"]["resourceVersion"] = given or document["metadata"]["resourceVersion"]
-        document = orjson.loads(objects.update(found.kind, entry, document, is_patch=True))
-    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-    status = {"replicas": at_path(document, paths["statusReplicasPath"]) or 0}
-    selector = {"selector": at_path(document, paths["labelSelectorPath"]) or ""}
+        front, _, last = paths["specReplicasPath"].rpartition(".")
+        _at_path(document, front)[last] = (await body_of(request))["spec"]["replicas"]
+        document = orjson.loads(objects.update(found.kind, entry, document))
+    kept = ("name", "namespace", "uid", "resourceVersion")
     scale = {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
-        "metadata": {word: document["metadata"][word] for word in kept if word in document["metadata"]},
-        "spec": {"replicas": at_path(document, paths["specReplicasPath"]) or 0},
-        "status": {**status, **selector},
+        "metadata": {word: document["metadata"][word] for word in kept},
+        "spec": {"replicas": _at_path(document, paths["specReplicasPath"]) or 0},
+        "status": {
+            "replicas": _at_path(document, paths["statusReplicasPath"]) or 0,
+            "selector": _at_path(document, paths["labelSelectorPath"]) or "",
+        },
     }
     return web.Response(body=orjson.dumps(scale), content_type="application/json")
 
@@ -73,15 +64,12 @@ async def _scale(
 
 
 def _container(pod: Document, asked: str) -> str:
-    """The container that is meant; refused where there is none or more than one."""
+    """The container that is meant; refused where there is none."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     names = [one["name"] for one in (*spec["containers"], *(spec.get("initContainers") or ()))]
     if asked and asked not in names:
         raise bad_request(f"container {asked} is not valid for pod {name}")
-    if not asked and len(spec["containers"]) > 1:
-        listed = " ".join(one["name"] for one in spec["containers"])
-        raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{listed}]")
-    return asked or str(spec["containers"][0]["name"])
+    return asked or str(names[0])
 
 
 def _waiting(pod: Document, container: str) -> str:
@@ -90,8 +78,7 @@ def _waiting(pod: Document, container: str) -> str:
     for one in (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())):
         if one["name"] == container:
             waiting = (one.get("state") or {}).get("waiting")
-            has_run = one.get("restartCount") or (one.get("lastState") or {}).get("terminated")
-            return str(waiting.get("reason", "ContainerCreating")) if waiting and not has_run else ""
+            return str(waiting.get("reason", "ContainerCreating")) if waiting else ""
     return "ContainerCreating"
 
 
@@ -104,8 +91,7 @@ async def _log(containers: Containers, request: web.BaseRequest, entry: Entry) -
         if len(runs) < 2:
             raise bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
         return web.Response(body=_tail(runs[0], query), content_type="text/plain")
-    waits = _waiting(pod, container)
-    if waits and not runs:
+    if not runs and (waits := _waiting(pod, container)):
         raise bad_request(f'container "{container}" in pod "{name}" is waiting to start: {waits}')
     present = containers.log(*key)
     if query.get("follow") != "true":
@@ -153,13 +139,11 @@ def _result(code: int) -> Document:
 async def _execute(containers: Containers, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
     query, pod = request.query, entry.document()
     container = _container(pod, query.get("container", ""))
-    command = tuple(query.getall("command", []))
-    if not command:
-        raise bad_request("you must specify at least 1 command for the container")
     if (pod.get("status") or {}).get("phase") != "Running":
         words = f'unable to upgrade connection: container not found ("{container}")'
         raise Refusal(500, "InternalError", f"Internal error occurred: {words}")
-    socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=64 * 1024 * 1024)
+    protocols = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+    socket = web.WebSocketResponse(protocols=protocols, max_msg_size=64 * 1024 * 1024)
     await socket.prepare(request)
     fed: asyncio.Queue[bytes | None] = asyncio.Queue()
     if query.get("stdin") != "true":
@@ -170,6 +154,7 @@ async def _execute(containers: Containers, request: web.BaseRequest, entry: Entr
 
     for channel in (1, 2):  # as the server does: an empty message opens each channel
         await write(channel, b"")
+    command = tuple(query.getall("command"))
     execution = Execution(pod=pod, container=container, command=command, input=fed, write=write)
     running = asyncio.ensure_future(containers.handler(execution))
     listening = asyncio.ensure_future(_listen(socket, fed))

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.kube.fake import FakeCluster, StandInOptions
-from tests.kube.fake.simulated_containers import Processes
 from tests.kube.fake.store import Document
 from tests.kube.training import images
 from tests.kube.training.api_proxy import listen_in, open_door
 from tests.kube.training.nodes import Nodes
-from tests.time_limits import patience
+from tests.kube.user_session import Command, until
 
 from ringleader.lab.saved_state import Lab
-
-PATIENCE = 240.0
-"""Seconds that a job may take on a busy machine; only a test that fails takes this long."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What came out of a job that was submitted."""
-
-    code: int
-    out: str
-    """The launcher's log, as it came."""
-    err: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,41 +29,31 @@ class Stage:
     folder: Path
     kubeconfig: Path
 
-    def submit(self, document: Document | str) -> Ended:
-        """Submit a job as a user does, and stay until its end."""
+    def submit(self, document: Document | str, code: int = 0) -> str:
+        """Submit a job as a user does, and stay until its end; return its launcher's log as it came."""
         text = document if isinstance(document, str) else json.dumps(document)
         file = self.folder / "job.yaml"
         file.write_text(text, encoding="utf-8")
-        return self.run(str(file), verb="submit")
+        return self.run(str(file), verb="submit", codes=(code,))
 
-    def run(self, *words: str, verb: str = "run") -> Ended:
-        """Run a job from the command line to its end."""
+    def run(self, *words: str, verb: str = "run", codes: tuple[int, ...] = (0,)) -> str:
+        """Run a command to its end, which must come with one of these codes; return what it printed."""
+        command = Command((verb, *words), kubeconfig=self.kubeconfig)
         try:
-            done = self.ringleader(verb, "--kubeconfig", str(self.kubeconfig), *words)
-        except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"{error}: {error.stderr!r}\n{self.story()}")
-        return Ended(code=done.returncode, out=done.stdout, err=done.stderr)
+            assert command.ends() in codes
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            raise AssertionError(f"{error}: {command}\n{self.story()}") from error
+        finally:
+            command.kill()
+        return command.out
 
-    def logs(self, job: str) -> str:
-        """Return the launcher's log, asked for again after the job's end."""
-        done = self.ringleader("logs", "--kubeconfig", str(self.kubeconfig), job)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    @staticmethod
-    def ringleader(*words: str) -> subprocess.CompletedProcess[str]:
-        """Call the command line."""
-        argv = (sys.executable, "-m", "ringleader", *words)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
-        return subprocess.run(
-            argv,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+    @contextmanager
+    def job(self, name: str) -> Iterator[None]:
+        """A job that is deleted in the end."""
+        try:
+            yield
+        finally:
+            self.delete(name)
 
     def condition(self, job: str, type_: str) -> Document:
         """Return a condition of a job; {} where it has none of this type."""
@@ -122,18 +94,11 @@ def opened(lab: Lab, folder: Path) -> Iterator[Stage]:
             stack.callback(listener.close)
             cluster.run(open_door(listener, cluster.port))
         ports = {name: listener.getsockname()[1] for name, listener in doors.items()}
-        nodes = Nodes(cluster, lab, images.build(folder / "images"), images.etc(folder), ports)
-        place = folder / "pods"
-        runner = Processes(
-            cluster.objects,
-            cluster.containers,
-            directory=place,
-            prepare=nodes.prepare,
-            execute=nodes.execute,
-        )
-        cluster.kubelet.runner = runner
-        stack.callback(lambda: cluster.run(runner.close()))
-        cluster.execute_with(nodes.execute)
+        made = images.build(folder / "images")
+        nodes = Nodes(cluster, lab, made, images.etc(folder), ports, folder / "pods")
+        cluster.containers.handler = nodes.execute
+        cluster.kubelet.runner = nodes
+        stack.callback(lambda: cluster.run(nodes.close()))
         kubeconfig = cluster.write_kubeconfig(folder / "kubeconfig")
         stack.enter_context(_operator(cluster, folder))
         yield Stage(cluster=cluster, nodes=nodes, folder=folder, kubeconfig=kubeconfig)
@@ -143,9 +108,7 @@ def opened(lab: Lab, folder: Path) -> Iterator[Stage]:
 def _operator(cluster: FakeCluster, folder: Path) -> Iterator[None]:
     """Install the operator by its own manifests, and run it with the rights that they give it."""
     words = ("operator", "manifests", "--image", images.OPERATOR, "--exec-spawn", "--log-tails", "--json")
-    done = Stage.ringleader(*words)
-    assert done.returncode == 0, done.stderr
-    documents = json.loads(done.stdout)["items"]
+    documents = json.loads(Command(words, kubeconfig=None).ended().out)["items"]
     deployment = next(one for one in documents if one["kind"] == "Deployment")
     for document in documents:
         if document is not deployment:
@@ -154,37 +117,12 @@ def _operator(cluster: FakeCluster, folder: Path) -> Iterator[None]:
     namespace = deployment["metadata"]["namespace"]
     token = cluster.add_service_account(namespace, account)
     kubeconfig = cluster.write_kubeconfig(folder / "operator", token=token, namespace=namespace)
-    log = folder / "operator.log"
-    options = (
-        "--kubeconfig",
-        str(kubeconfig),
-        "--image",
-        images.OPERATOR,
-        "--port",
-        "0",
-        "--exec-spawn",
-        "--log-tails",
-    )
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            (sys.executable, "-m", "ringleader", "operator", "run", *options),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
-        try:
-            yield
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0, log.read_text(errors="replace")
-        finally:
-            process.kill()
-            process.wait()
-
-
-def until(what: str, holds: Callable[[], Any]) -> Any:
-    """Wait until something holds and return it."""
-    end = time.monotonic() + patience(PATIENCE)
-    while not (found := holds()):
-        assert time.monotonic() < end, f"not within {PATIENCE:g} s: {what}"
-        time.sleep(0.02)
-    return found
+    with (folder / "operator.log").open("wb") as log:
+        options = ("operator", "run", "--port", "0", *words[2:-1])
+        operator = Command(options, kubeconfig=kubeconfig, stdout=log, stderr=log)
+    try:
+        yield
+        operator.press(signal.SIGTERM)
+        operator.ended()
+    finally:
+        operator.kill()

@@ -19,38 +19,15 @@ from ringleader.fabric.checks.profile import judge_profile, profile_of
 from ringleader.fabric.facts import HostFacts
 
 HINTS = typing.get_type_hints(HostFacts)
-WORDS = st.sampled_from(
-    [
-        "",
-        "0",
-        "-1",
-        "ACTIVE",
-        "DOWN",
-        "InfiniBand",
-        "Ethernet",
-        "mlx5_0",
-        "mlx5_core",
-        "efa",
-        "nvidia",
-        "5.15",
-    ]
-) | st.text(max_size=8)
-NAMES_OF_VARIABLES = st.sampled_from(
-    [
-        "NCCL_IB_HCA",
-        "NCCL_IB_GID_INDEX",
-        "NCCL_IB_TC",
-        "NCCL_IB_TIMEOUT",
-        "NCCL_SOCKET_IFNAME",
-        "NCCL_SOCKET_NTHREADS",
-        "UCX_TLS",
-        "UCX_NET_DEVICES",
-        "CUDA_VISIBLE_DEVICES",
-        "OMPI_MCA_btl",
-        "PCIDEVICE_X",
-        "NCCL_NET_GDR_LEVEL",
-    ]
+PLAIN = (
+    *("0", "-1", "ACTIVE", "DOWN", "InfiniBand", "Ethernet", "mlx5_0", "mlx5_core", "efa", "nvidia", "5.15"),
 )
+WORDS = st.sampled_from(["", *PLAIN]) | st.text(max_size=8)
+OF_NCCL = (
+    *("IB_HCA", "IB_GID_INDEX", "IB_TC", "IB_TIMEOUT", "SOCKET_IFNAME", "SOCKET_NTHREADS", "NET_GDR_LEVEL"),
+)
+OTHERS = ("UCX_TLS", "UCX_NET_DEVICES", "CUDA_VISIBLE_DEVICES", "OMPI_MCA_btl", "PCIDEVICE_X")
+NAMES_OF_VARIABLES = st.sampled_from([*(f"NCCL_{name}" for name in OF_NCCL), *OTHERS])
 VALUES = (
     st.sampled_from(["^", "=", "^=", ",", "mlx5_0:1,", "eth0", "٣", "²", "-5", "1e3", "99999999999"]) | WORDS
 )
@@ -68,7 +45,7 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return st.fixed_dictionaries({name: anything(one) for name, one in hints.items()}).map(
-            lambda values: hint(**values)  # type: ignore[operator]
+            lambda values: hint(**values)
         )
     if hint is float:
         return st.sampled_from([0.0, 1.0, 1e9, -1.0]) | st.floats(allow_nan=False, allow_infinity=False)

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
 from tests.unit.fabric.machines import changed, gpu_machine
 
 from ringleader.fabric.facts import NvidiaDriver
-from ringleader.fabric.topology.gpudirect import Direct, memory_registration, p2p_verdicts, rdma_verdicts
+from ringleader.fabric.topology.gpudirect import Direct, p2p_verdicts, rdma_verdicts
 
 
 def verdict(facts, gpu: str = "GPU0", nic: str = "mlx5_0"):
@@ -34,9 +33,8 @@ def test_near_and_far():
     assert len(rdma_verdicts(GOOD)) == 64
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected", "reason"),
-    [
+def test_conditions_of_rdma():
+    for facts, expected, reason in (
         (changed(GOOD, modules=()), Direct.YES, "DMA-BUF"),
         (changed(GOOD, modules=(), kernel="5.10.0"), Direct.NO, "needs Linux 5.12"),
         (
@@ -46,6 +44,7 @@ def test_near_and_far():
         ),
         (changed(GOOD, modules=(), nvidia=NvidiaDriver()), Direct.UNKNOWN, "unknown"),
         (changed(GOOD, modules=("nv_peer_mem",)), Direct.YES, "nv_peer_mem"),
+        (changed(GOOD, modules=("nvidia-peermem",)), Direct.YES, ""),
         (with_acs(GOOD), Direct.SLOW, "ACS"),
         (changed(with_acs(GOOD), hypervisor="kvm"), Direct.YES, "nvidia_peermem"),
         (changed(GOOD, iommus=("dmar0",)), Direct.SLOW, "iommu=pt"),
@@ -54,15 +53,9 @@ def test_near_and_far():
         (with_gpus(GOOD, bar1_memory=128 << 30, memory=80 << 30), Direct.YES, ""),
         (with_gpus(GOOD, driver="vfio-pci"), Direct.NO, "vfio-pci"),
         (with_gpus(GOOD, vendor=0x1002), Direct.UNKNOWN, "NVIDIA"),
-    ],
-)
-def test_conditions_of_rdma(facts, expected, reason):
-    found = verdict(facts)
-    assert found.verdict is expected and reason in found.reason, found
-
-
-def test_registration_alone():
-    assert memory_registration(changed(GOOD, modules=("nvidia-peermem",)))[0] is Direct.YES
+    ):
+        found = verdict(facts)
+        assert found.verdict is expected and reason in found.reason, found
 
 
 def test_p2p():

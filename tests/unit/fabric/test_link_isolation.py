@@ -34,18 +34,16 @@ def verdicts(rates):
     return {(one.id, one.subject): one.verdict for one in link_results(rates) if one.subject}
 
 
-@pytest.mark.parametrize("hosts", [3, 4, 5, 8, 16])
+@pytest.mark.parametrize("hosts", [3, 5, 16])
 @pytest.mark.parametrize("noise", [0.0, 0.15])
-@pytest.mark.parametrize("into", [True, False])
-@pytest.mark.parametrize("out_of", [True, False])
-def test_one_slow_host_and_its_direction_are_named(hosts, noise, into, out_of):
+@pytest.mark.parametrize("directions", [{"into"}, {"out of"}, {"into", "out of"}, set()])
+def test_one_slow_host_and_its_direction_are_named(hosts, noise, directions):
+    into, out_of = "into" in directions, "out of" in directions
     rates = matrix(hosts, slow=lambda s, d: (into and d == "h3") or (out_of and s == "h3"), noise=noise)
-    wanted = {("h3", word) for word, slow in (("into", into), ("out of", out_of)) if slow}
     found = isolate(rates)
-    assert named(rates) == wanted
+    assert named(rates) == {("h3", word) for word in directions}
     assert not found.pairs and not found.trunks and not found.split
-    assert {key: Verdict.FAIL for key in verdicts(rates)} == verdicts(rates)
-    assert {subject for _, subject in verdicts(rates)} == {f"{word} {host}" for host, word in wanted}
+    assert verdicts(rates) == {("active.host", f"{word} h3"): Verdict.FAIL for word in directions}
 
 
 def test_what_is_said_of_a_slow_host():
@@ -59,9 +57,14 @@ def test_what_is_said_of_a_slow_host():
     assert (one.id, one.hosts) == ("active.host", ("h3",)) and one.remedy
 
 
-def test_a_host_that_lacks_a_third_is_a_warning():
-    rates = matrix(4, slow=lambda s, d: d == "h3", rate=0.6 * FULL)
-    assert verdicts(rates) == {("active.host", "into h3"): Verdict.WARN}
+def test_hosts_that_are_named():
+    third = matrix(4, slow=lambda s, d: d == "h3", rate=0.6 * FULL)
+    assert verdicts(third) == {("active.host", "into h3"): Verdict.WARN}
+    two = matrix(5, slow=lambda s, d: d == "h2" or s == "h4", noise=0.1)
+    assert named(two) == {("h2", "into"), ("h4", "out of")}
+    alone_behind_its_switch = matrix(5, slow=lambda s, d: "h5" in (s, d))
+    assert named(alone_behind_its_switch) == {("h5", "into"), ("h5", "out of")}
+    assert {one.verdict for one in link_results({})} == {Verdict.SKIP}
 
 
 def test_a_host_far_slower_than_all_is_named_and_not_the_partners_that_noise_slowed():
@@ -80,12 +83,7 @@ def test_a_host_far_slower_than_all_is_named_and_not_the_partners_that_noise_slo
     }
 
 
-def test_two_bad_hosts_of_five_are_both_named():
-    rates = matrix(5, slow=lambda s, d: d == "h2" or s == "h4", noise=0.1)
-    assert named(rates) == {("h2", "into"), ("h4", "out of")}
-
-
-@pytest.mark.parametrize("hosts", [4, 6, 12])
+@pytest.mark.parametrize("hosts", [4, 12])
 @pytest.mark.parametrize("both", [True, False])
 def test_one_bad_pair_blames_neither_of_its_hosts(hosts, both):
     slow = {("h2", "h3"), *([("h3", "h2")] if both else [])}
@@ -98,7 +96,7 @@ def test_one_bad_pair_blames_neither_of_its_hosts(hosts, both):
     assert "h2 sends up to" in one.seen and "is open" not in one.seen
 
 
-@pytest.mark.parametrize("sizes", [(2, 2), (3, 3), (4, 8), (2, 6)])
+@pytest.mark.parametrize("sizes", [(2, 2), (4, 8), (2, 6)])
 @pytest.mark.parametrize("both", [True, False])
 def test_a_slow_trunk_names_two_groups_and_no_host(sizes, both):
     first = {f"h{number}" for number in range(1, sizes[0] + 1)}
@@ -115,21 +113,7 @@ def test_a_slow_trunk_names_two_groups_and_no_host(sizes, both):
     assert one.id == "active.trunk" and ("↔" in one.subject) is both
 
 
-def test_a_bad_host_is_named_beside_a_slow_trunk():
-    rates = matrix(7, slow=lambda s, d: ((s in "h1 h2 h3") != (d in "h1 h2 h3")) or d == "h2", noise=0.05)
-    found = isolate(rates)
-    assert {(one.host, one.direction) for one in found.hosts} == {("h2", Direction.INTO)}
-    assert found.trunks and not found.pairs
-
-
-def test_a_host_alone_behind_its_switch_is_that_host():
-    assert named(matrix(5, slow=lambda s, d: "h5" in (s, d))) == {("h5", "into"), ("h5", "out of")}
-
-
-@given(
-    hosts=st.integers(2, 12),
-    data=st.data(),
-)
+@given(hosts=st.integers(2, 12), data=st.data())
 def test_of_equal_links_with_noise_nobody_is_named(hosts, data):
     pairs = list(matrix(hosts))
     factors = data.draw(st.lists(st.floats(0.85, 1.15), min_size=len(pairs), max_size=len(pairs)))
@@ -205,10 +189,6 @@ def test_the_second_pass_measures_slow_pairs_and_their_hosts_with_good_ones():
     assert found.hosts == ("h3",) and "h3" not in found.good and len(found.good) == 5
     assert all(pair[1] == "h3" for pair in found.pairs)
     assert suspects_of(matrix(6)).pairs == () and suspects_of({}).hosts == ()
-
-
-def test_nothing_measured_is_a_skip():
-    assert {one.verdict for one in link_results({})} == {Verdict.SKIP}
 
 
 @settings(max_examples=30)

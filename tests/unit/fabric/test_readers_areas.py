@@ -8,14 +8,7 @@ from tests.fabric_hosts.file_tree import UNREADABLE
 from tests.fabric_hosts.tree import Tree
 
 from ringleader.fabric.facts import Limit
-from ringleader.fabric.readers import (
-    gpus,
-    kernel,
-    net_devices,
-    pci_devices,
-    process_limits,
-    rdma_devices,
-)
+from ringleader.fabric.readers import kernel, net_devices, pci_devices, process_limits, rdma_devices
 from ringleader.fabric.readers.sysfs_files import Files
 
 
@@ -26,7 +19,6 @@ def tree():
 
 @pytest.fixture
 def files(tmp_path, tree):
-    """Files of the tree, which is written when it is asked for the first time."""
 
     class Written(Files):
         def _is_late(self, name):
@@ -36,9 +28,6 @@ def files(tmp_path, tree):
             return super()._is_late(name)
 
     return Written(tmp_path)
-
-
-# --- control groups ---------------------------------------------------------------------------------------
 
 
 def test_control_groups_version_2_take_the_tightest_on_the_way_up(tree, files):
@@ -65,44 +54,28 @@ def test_control_groups_version_1(tree, files):
     tree.all("sys/fs/cgroup/cpu", {"cpu.cfs_quota_us": -1, "cpu.cfs_period_us": 100000})
     found = process_limits.read_groups(files)
     assert (found.version, found.cpus, found.memory, found.processes) == (1, None, 4 << 30, None)
-
-
-def test_no_limit_of_version_1_is_none(tree, files):
-    tree.file("proc/self/cgroup", "4:memory:/")
-    tree.file("sys/fs/cgroup/memory/memory.limit_in_bytes", 9223372036854771712)
-    assert process_limits.read_groups(files).memory is None
     assert process_limits.read_groups(Files(files.root / "nothing")).version == 0
+    (files.root / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712")
+    assert process_limits.read_groups(files).memory is None, "so large is no limit"
 
 
-# --- process and memory -----------------------------------------------------------------------------------
-
-
-def test_process(tree, files):
-    tree.system(memory=4, cpus="0-3,8")
+def test_process_and_memory(tree, files):
+    tree.system(memory=4, cpus="0-3,8", shm="64m")
     tree.process(
         uid=1000, capabilities=1 << 14, bounding=3 << 14, memlock="8388608", seccomp=2, label="x (enforce)"
     )
+    tree.huge_pages(512, 100)
+    tree.huge_pages(2, kibibytes=1 << 20)
     found = process_limits.read(files)
     assert (found.uid, found.capabilities, found.bounding_capabilities) == (1000, 1 << 14, 3 << 14)
     assert (found.seccomp, found.security_label, found.cpus) == (2, "x (enforce)", 5)
     assert found.limits["memlock"] == Limit(soft=8388608, hard=8388608)
     assert found.limits["stack"] == Limit(soft=8388608, hard=-1)
-
-
-def test_memory(tree, files):
-    tree.system(memory=4, cpus="0", shm="64m")
-    tree.huge_pages(512, 100)
-    tree.huge_pages(2, kibibytes=1 << 20)
-    found = kernel.read_memory(files)
+    memory = kernel.read_memory(files)
     names = ("memory", "memory_available", "shm_size")
-    assert [found[name] for name in names] == [4 << 30, 2 << 30, 64 << 20]
-    assert [(one.size, one.total, one.free) for one in found["huge_pages"]] == [
-        (2 << 20, 512, 100),
-        (1 << 30, 2, 2),
-    ]
-
-
-# --- PCI --------------------------------------------------------------------------------------------------
+    assert [memory[name] for name in names] == [4 << 30, 2 << 30, 64 << 20]
+    pages = [(one.size, one.total, one.free) for one in memory["huge_pages"]]
+    assert pages == [(2 << 20, 512, 100), (1 << 30, 2, 2)]
 
 
 def test_acs():
@@ -116,208 +89,70 @@ def test_acs():
     assert pci_devices.acs_redirects(b"\xff" * 4096) is None
 
 
-def test_bar_sizes():
-    text = (
-        "0x00000000fb000000 0x00000000fbffffff 0x0000000000040200\n"
-        "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
-        "0x000000000000e000 0x000000000000e07f 0x0000000000040101\n"  # ports, not memory
-        "junk\n0x1 0x2\n"
-        "0x0000382000000000 0x000038200fffffff 0x000000000014220c\n"
-        "0x00000000fc000000 0x00000000fc07ffff 0x0000000000046200\n"  # the ROM
-    )
-    assert pci_devices.bar_sizes(text) == (16 << 20, 256 << 20)
-
-
-def test_bridges_above_a_wanted_device_are_read_and_other_devices_are_not(tree, files):
-    tree.bridge("pci0000:00", "0000:00:01.0", acs=True)
-    tree.bridge("pci0000:00", "0000:00:02.0")
-    tree.pci("pci0000:00", "0000:00:01.0", "0000:01:00.0", vendor=0x15B3, device=0x1021, code=0x020700,
-             node=1, speed="16.0", width=8, speed_max="32.0", width_max=16)  # fmt: skip
-    tree.pci("pci0000:00", "0000:00:17.0", vendor=0x8086, device=1, code=0x010601)
-    bridge, nic = pci_devices.read(files)
-    assert (bridge.address, bridge.acs_redirects, bridge.driver) == ("0000:00:01.0", True, "pcieport")
-    assert (nic.address, nic.ancestors) == ("0000:01:00.0", ("pci0000:00", "0000:00:01.0"))
-    assert (nic.link_speed, nic.link_speed_max, nic.link_width, nic.link_width_max) == (16.0, 32.0, 8, 16)
-    assert (nic.numa_node, nic.acs_redirects, nic.iommu_group) == (1, None, None)
-
-
-# --- network and RDMA -------------------------------------------------------------------------------------
-
-
 def test_net_devices(tree, files):
-    nic = tree.pci("pci0000:00", "0000:00:05.0", vendor=1, device=2, code=0x020000, driver="mlx5_core")
-    tree.netdev("eth0", device=nic, mtu=9000, speed=200_000, statistics={"rx_bytes": 7})
     tree.netdev("eth1", state="down")
     tree.netdev("veth0", state="unknown", carrier=0)
     tree.file("sys/class/net/bonding_masters", "")
-    found = {one.name: one for one in net_devices.read(files, {"eth0": ["10.0.0.1", "fe80::1"]})}
-    assert list(found) == ["eth0", "eth1", "lo", "veth0"]
-    assert (found["eth0"].speed, found["eth0"].driver, found["eth0"].pci_address) == (
-        200e9,
-        "mlx5_core",
-        "0000:00:05.0",
-    )
-    assert found["eth0"].addresses == ("10.0.0.1", "fe80::1")
-    assert found["eth0"].statistics["rx_bytes"] == 7
-    assert [one.up for one in found.values()] == [True, False, True, False]
-    assert [one.is_virtual for one in found.values()] == [False, True, True, True]
-    assert found["eth1"].speed is None
-    assert files.unreadable == ()
+    found = {one.name: one for one in net_devices.read(files, {"eth1": ["10.0.0.1", "fe80::1"]})}
+    assert {name: one.up for name, one in found.items()} == {"eth1": False, "lo": True, "veth0": False}
+    assert found["eth1"].addresses == ("10.0.0.1", "fe80::1") and found["eth1"].speed is None
+    assert all(one.is_virtual for one in found.values()) and files.unreadable == ()
 
 
-def test_gids_of_other_network_namespaces_have_no_kind_and_are_no_fault(tree, files):
-    device = tree.rdma("mlx5_0", verbs=0)
-    gids = (
-        ("fe80:0000:0000:0000:0000:0000:0000:0000", "IB/RoCE v1", "eth0"),
-        ("0000:0000:0000:0000:0000:ffff:0a00:0001", UNREADABLE, UNREADABLE),
-        ("0000:0000:0000:0000:0000:ffff:0a00:0002", "RoCE v2", "eth0"),
-    )
-    tree.port(device, rate="100 Gb/sec (4X EDR)", link_layer="Ethernet", gids=gids, table=20)
-    (found,) = rdma_devices.read(files)["rdma_devices"]
-    assert [(one.index, one.kind, one.netdev) for one in found.ports[0].gids] == [
-        (1, "", ""),
-        (2, "RoCE v2", "eth0"),
-    ]
-    assert files.unreadable == ()
+def test_containers_and_hypervisors(tmp_path):
+    texts = {"etc/hosts": "# Kubernetes-managed hosts file.", "proc/mounts": "overlay / overlay rw 0 0"}
+    for number, (places, environ, name) in enumerate(
+        (
+            ((".dockerenv",), {}, "docker"),
+            (("run/.containerenv",), {}, "podman"),
+            ((".dockerenv",), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
+            ((), {"APPTAINER_CONTAINER": "/x.sif"}, "apptainer"),
+            (("etc/hosts", ".dockerenv"), {}, "kubernetes"),
+            (("proc/mounts",), {}, "container"),
+        )
+    ):
+        tree = Tree(hostname="host")
+        for place in places:
+            tree.file(place, texts.get(place, ""))
+        tree.write(tmp_path / str(number))
+        assert kernel.read(Files(tmp_path / str(number)), environ)["container"] == name
+    for vendor, product, flag, name in (
+        ("Amazon EC2", "m7i.metal-24xl", False, ""),
+        ("", "", True, "virtual machine"),
+    ):
+        tree = Tree(hostname="host")
+        tree.system(memory=1, cpus="0", hypervisor=flag)
+        tree.all("sys/class/dmi/id", {"sys_vendor": vendor, "product_name": product})
+        tree.write(tmp_path / f"host-{flag}")
+        assert kernel.read(Files(tmp_path / f"host-{flag}"), {})["hypervisor"] == name
 
 
-@pytest.mark.parametrize(
-    ("rate", "speed"),
-    [("400 Gb/sec (4X NDR)", 400e9), ("2.5 Gb/sec (1X SDR)", 2.5e9), ("", None), ("fast", None)],
-)
-def test_rates(tree, files, rate, speed):
-    tree.port(tree.rdma("mlx5_0"), rate=rate)
-    (found,) = rdma_devices.read(files)["rdma_devices"]
-    assert (found.ports[0].rate, found.ports[0].rate_text) == (speed, rate)
-
-
-def test_device_files_are_opened_and_what_is_not_one_is_named(tree, files):
+def test_rates_and_device_files(tree, files):
+    rates = {"400 Gb/sec (4X NDR)": 400e9, "2.5 Gb/sec (1X SDR)": 2.5e9, "": None, "fast": None}
+    for number, rate in enumerate(rates):
+        tree.port(tree.rdma(f"mlx5_{number}"), rate=rate)
+    tree.file("sys/module/ib_core/parameters/netns_mode", "N")
     tree.file("dev/infiniband/uverbs0", "")
     tree.file("dev/infiniband/uverbs1", UNREADABLE)
     tree.file("dev/infiniband/umad0", "")
-    found = rdma_devices.read(files)["rdma_files"]
-    assert [(one.path, one.error) for one in found] == [
+    found = rdma_devices.read(files)
+    ports = [one.ports[0] for one in found["rdma_devices"]]
+    assert {one.rate_text: one.rate for one in ports} == rates
+    assert [(one.path, one.error) for one in found["rdma_files"]] == [
         ("/dev/infiniband/uverbs0", ""),
         ("/dev/infiniband/uverbs1", "not a character device"),
     ]
-
-
-@pytest.mark.parametrize(("text", "exclusive"), [("Y", False), ("N", True), (None, None)])
-def test_namespaces_of_rdma_devices(tree, files, text, exclusive):
-    if text:
-        tree.file("sys/module/ib_core/parameters/netns_mode", text)
-    assert rdma_devices.read(files)["rdma_netns_exclusive"] is exclusive
-
-
-# --- GPUs -------------------------------------------------------------------------------------------------
-
-
-def test_displays_of_the_processor_and_of_the_board_are_no_gpus(tree, files):
-    for address, vendor, code in (
-        ("0000:00:02.0", 0x8086, 0x030000),
-        ("0000:03:00.0", 0x1A03, 0x030000),
-        ("0000:04:00.0", 0x1002, 0x038000),
-        ("0000:05:00.0", 0x8086, 0x038000),
-        ("0000:06:00.0", 0x10DE, 0x040300),
-    ):
-        tree.pci("pci0000:00", address, vendor=vendor, device=1, code=code)
-    assert [one.pci_address for one in gpus.read(files)[0]] == ["0000:04:00.0", "0000:05:00.0"]
-
-
-@pytest.mark.parametrize(
-    ("line", "version", "is_open"),
-    [
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build  (x@y)",
-            "570.133.20",
-            True,
-        ),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12", "535.183.01", False),
-        ("", "", None),
-    ],
-)
-def test_driver_version(tree, files, line, version, is_open):
-    tree.file("proc/driver/nvidia/version", f"{line}\nGCC version: gcc version 12.3.0 (Ubuntu 12.3.0-1)")
-    _, driver = gpus.read(files)
-    assert (driver.version, driver.open_modules) == (version, is_open)
-
-
-# --- kernel -----------------------------------------------------------------------------------------------
-
-
-def test_system(tree, files):
-    tree.system(memory=1, cpus="0", modules=("ib_core", "mlx5_ib"))
-    tree.file("sys/module/rdma_ucm/refcnt", "0")
-    tree.file("sys/class/iommu/dmar0/x", "")
-    tree.sysctl("net.core.rmem_max", 212992)
-    tree.sysctl("net.ipv4.tcp_rmem", "4096\t131072\t6291456")
-    found = kernel.read(files, {})
-    expected = {
-        **{"hostname": "host", "kernel": "6.8.0-45-generic", "architecture": "x86_64"},
-        **{"system": "Ubuntu 24.04.1 LTS", "container": "", "hypervisor": "", "iommus": ("dmar0",)},
-        "modules": ("ib_core", "mlx5_ib", "rdma_ucm"),
-        "sysctls": {"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 131072 6291456"},
-    }
-    assert found | expected == found
-
-
-@pytest.mark.parametrize(
-    ("places", "environ", "name"),
-    [
-        ((".dockerenv",), {}, "docker"),
-        (("run/.containerenv",), {}, "podman"),
-        ((".dockerenv",), {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
-        ((), {"APPTAINER_CONTAINER": "/x.sif"}, "apptainer"),
-        (("etc/hosts", ".dockerenv"), {}, "kubernetes"),
-        (("proc/mounts",), {}, "container"),
-        ((), {}, ""),
-    ],
-)
-def test_containers(tree, files, places, environ, name):
-    texts = {"etc/hosts": "# Kubernetes-managed hosts file.", "proc/mounts": "overlay / overlay rw 0 0"}
-    for place in places:
-        tree.file(place, texts.get(place, ""))
-    assert kernel.read(files, environ)["container"] == name
-
-
-@pytest.mark.parametrize(
-    ("vendor", "product", "flag", "name"),
-    [
-        ("QEMU", "Standard PC", True, "KVM"),
-        ("Amazon EC2", "p5.48xlarge", True, "Amazon EC2"),
-        ("Amazon EC2", "m7i.metal-24xl", False, ""),
-        ("Google", "Google Compute Engine", False, ""),
-        ("", "", True, "virtual machine"),
-        ("Dell Inc.", "PowerEdge XE9680", False, ""),
-    ],
-)
-def test_hypervisors(tree, files, vendor, product, flag, name):
-    tree.system(memory=1, cpus="0", hypervisor=flag)
-    tree.all("sys/class/dmi/id", {"sys_vendor": vendor, "product_name": product})
-    assert kernel.read(files, {})["hypervisor"] == name
-
-
-# --- variables --------------------------------------------------------------------------------------------
+    assert found["rdma_netns_exclusive"] is True
+    (files.root / "sys/module/ib_core/parameters/netns_mode").write_text("Y")
+    assert rdma_devices.read(files)["rdma_netns_exclusive"] is False
+    assert rdma_devices.read(Files(files.root / "nothing"))["rdma_netns_exclusive"] is None
 
 
 def test_variables_that_steer_transports_and_no_secret():
-    environ = {
-        "NCCL_IB_HCA": "mlx5",
-        "UCX_TLS": "rc",
-        "HOME": "/root",
-        "PCIDEVICE_NVIDIA_COM_HOSTDEV": "0000:03:02.1",
-        "HOROVOD_SECRET_KEY": "x",
-        "NVIDIA_API_KEY": "x",
-        "RINGLEADER_TOKEN": "x",
-        "OMPI_MCA_sec_password": "x",
-        "LD_LIBRARY_PATH": "/opt/\udcff",
-    }
-    assert process_limits.variables(environ) == {
-        "LD_LIBRARY_PATH": "/opt/?",
-        "NCCL_IB_HCA": "mlx5",
-        "PCIDEVICE_NVIDIA_COM_HOSTDEV": "0000:03:02.1",
-        "UCX_TLS": "rc",
-    }
+    steer = {"NCCL_IB_HCA": "mlx5", "UCX_TLS": "rc", "PCIDEVICE_NVIDIA_COM_HOSTDEV": "0000:03:02.1"}
+    secrets = dict.fromkeys(("HOROVOD_SECRET_KEY", "NVIDIA_API_KEY", "RINGLEADER_TOKEN"), "x")
+    others = {"HOME": "/root", "OMPI_MCA_sec_password": "x", "LD_LIBRARY_PATH": "/opt/\udcff"}
+    assert process_limits.variables(steer | secrets | others) == {**steer, "LD_LIBRARY_PATH": "/opt/?"}
 
 
 def test_files_of_nccl(tree, files):

@@ -1,7 +1,6 @@
 """What the readers make of whole hosts."""
 
 from tests.fabric_hosts import NAMES, facts
-from tests.fabric_hosts.device_tree import COUNTERS
 
 from ringleader.dataclass_json import document, from_document
 from ringleader.fabric.facts import HostFacts
@@ -16,38 +15,8 @@ def test_every_host_is_read_without_a_fault_and_survives_json():
         assert from_document(HostFacts, document(found)) == found
 
 
-def test_hgx_pairs_each_gpu_with_the_nic_below_its_switch():
-    found = facts("hgx_ndr")
-    assert [one.pci_address for one in found.rdma_devices] == [
-        f"0000:{bus}:00.0" for bus in ("18", "40", "4f", "5e", "9a", "c0", "ce", "dc")
-    ]
-    switches = [found.pci_device(one.pci_address).ancestors[:3] for one in found.rdma_devices]
-    assert [found.pci_device(one.pci_address).ancestors[:3] for one in found.gpus] == switches
-    swapped = [one.name for one in sorted(facts("hgx_ndr_swapped").rdma_devices, key=lambda d: d.pci_address)]
-    assert swapped == [f"mlx5_{index}" for index in (0, 1, 2, 4, 3, 5, 6, 7)]
-
-
-def test_a_pod_sees_every_device_and_one_device_file():
-    found = facts("connectx_pod")
-    assert len(found.rdma_devices) == len(found.verbs_devices) == 6
-    usable = [one for one in found.rdma_files if one.rdma_device]
-    assert [(one.path, one.rdma_device, one.error) for one in usable] == [
-        ("/dev/infiniband/uverbs4", "mlx5_4", "")
-    ]
-    netdevs = {one.name: one.netdevs for one in found.rdma_devices if one.netdevs}
-    assert netdevs == {"mlx5_4": ("net1",)}
-    kinds = [{gid.kind for gid in one.ports[0].gids} for one in found.rdma_devices]
-    assert kinds == [{""}, {""}, {""}, {""}, {"IB/RoCE v1", "RoCE v2"}, {""}]
-    assert found.unreadable == ()
-
-
-def test_a_laptop_has_nothing_of_it():
-    found = facts("laptop")
-    assert found.rdma_devices == found.gpus == found.rdma_files == found.unreadable == ()
-    assert [one.name for one in found.net_devices] == ["docker0", "lo", "wlp0s20f3"]
-
-
 def test_device_kinds():
+    assert [one.name for one in facts("laptop").net_devices] == ["docker0", "lo", "wlp0s20f3"]
     (rxe,) = facts("soft_rxe").rdma_devices
     assert (rxe.node_type, rxe.driver, rxe.pci_address, rxe.parent) == (1, "", "", "eno1")
     assert [(gid.index, gid.kind, gid.netdev) for gid in rxe.ports[0].gids] == [
@@ -68,47 +37,10 @@ def test_a_virtual_machine_shows_no_topology_and_one_usable_gpu():
     assert [one.ancestors for one in found.pci_devices] == [("pci0000:00",)] * 3
     assert [(one.index, one.device_file) for one in found.gpus] == [(0, "/dev/nvidia0"), (1, "")]
     assert (found.nvidia.version, found.nvidia.open_modules) == ("535.183.01", False)
+    other = facts("hgx_ndr")
+    (mpi,) = other.software.mpis
+    assert (mpi.family, mpi.version, mpi.built_with["ucx"]) == ("Open MPI", "5.0.8", True)
+    assert [(one.version, one.source) for one in other.software.nccl] == [("2.27.5", "wheel")]
+    assert other.library("libcuda.so.1").version == other.nvidia.version == "570.133.20"
     assert ("eth0", "virtio_net") in [(one.name, one.driver) for one in found.net_devices]
     assert found.shm_size == 64 << 20
-
-
-def test_broken_ports():
-    ports = [one.ports[0] for one in facts("broken_ports").rdma_devices]
-    assert [(one.state, one.physical_state, one.rate, one.sm_lid) for one in ports] == [
-        ("DOWN", "Disabled", 10e9, 0),
-        ("DOWN", "Polling", 10e9, 0),
-        ("INIT", "LinkUp", 400e9, 0),
-        ("ARMED", "LinkUp", 400e9, 1),
-        ("ACTIVE", "LinkUp", 200e9, 1),
-        ("ACTIVE", "LinkUp", 400e9, 1),
-    ]
-    assert ports[5].pkeys == (0x7FFF,)
-
-
-def test_counters():
-    first, second = (one.ports[0].counters for one in facts("saturated_counters").rdma_devices)
-    assert (first["link_downed"], first["port_xmit_data"]) == (255, 2**32 - 1)
-    assert (second["symbol_error"], second["local_ack_timeout_err"]) == (1200, 9)
-    assert "lifespan" not in first
-    without = facts("no_pma")
-    assert without.rdma_devices[0].ports[0].counters.keys() == second.keys() - set(COUNTERS)
-    assert without.unreadable == ()
-
-
-def test_links_below_their_best():
-    narrow, slow = (facts("half_width").pci_device(f"0000:{bus}:00.0") for bus in ("21", "31"))
-    assert (narrow.link_width, narrow.link_width_max, narrow.link_speed) == (8, 16, 32.0)
-    assert (slow.link_width, slow.link_speed, slow.link_speed_max) == (16, 16.0, 32.0)
-    assert facts("half_width").pci_device("0000:20:01.0").acs_redirects is True
-
-
-def test_software():
-    found = facts("hgx_ndr")
-    assert found.software.packages["torch"] == "2.8.0"
-    assert (found.software.python, found.software.ssh) == ("3.12", "/usr/bin/ssh")
-    (mpi,) = found.software.mpis
-    assert (mpi.family, mpi.version, mpi.built_with["ucx"]) == ("Open MPI", "5.0.8", True)
-    assert [(one.version, one.source) for one in found.software.nccl] == [("2.27.5", "wheel")]
-    assert found.library("libcuda.so.1").version == found.nvidia.version == "570.133.20"
-    assert found.library("libucp.so.0").version == "1.16.0"
-    assert found.verbs_providers == ("mlx5",)

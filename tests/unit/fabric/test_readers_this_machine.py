@@ -8,13 +8,12 @@ import re
 import resource
 import shutil
 import subprocess
-from importlib import metadata
 
 import pytest
 
 from ringleader.agents.hardware import cpu_list
 from ringleader.fabric.facts import UNLIMITED
-from ringleader.fabric.readers import libraries, read_host, software
+from ringleader.fabric.readers import libraries, read_host
 from ringleader.fabric.readers.sysfs_files import Files
 
 pytestmark = pytest.mark.process
@@ -37,83 +36,23 @@ def said(*argv: str) -> str:
     return done.stdout.strip()
 
 
-def test_nothing_failed(facts):
+def test_uname_nproc_and_limits(facts):
     assert not [one for one in facts.unreadable if not one.path.startswith("/")]
-
-
-@pytest.mark.parametrize(("option", "field"), [("-r", "kernel"), ("-n", "hostname"), ("-m", "architecture")])
-def test_uname(facts, option, field):
-    assert getattr(facts, field) == said("uname", option)
-
-
-def test_nproc(facts):
-    assert facts.process.cpus == int(said("nproc"))
-
-
-def test_lscpu(facts):
-    nodes = dict(re.findall(r"^NUMA node(\d+) CPU\(s\):\s+(\S+)$", said("lscpu"), re.MULTILINE))
-    found = {one.number: cpu_list(one.cpus) for one in facts.numa_nodes if one.cpus}
-    assert found == {int(node): cpu_list(listing) for node, listing in nodes.items()}
-
-
-def test_sysctl(facts):
-    for name, value in facts.sysctls.items():
-        if name.startswith("net.") or name == "vm.nr_hugepages":
-            continue  # network tests of other processes may change them
-        assert " ".join(said("sysctl", "-n", name).split()) == value, name
-
-
-def test_ip_link(facts):
-    lines = [
-        re.match(r"\d+: ([^:@]+)(?:@\S+)?: <(\S*)> mtu (\d+)", line)
-        for line in said("ip", "-o", "link").splitlines()
-    ]
-    links = {line[1]: (int(line[3]), "UP" in line[2].split(",")) for line in lines if line}
-    # Interfaces may come and go meanwhile; the loopback stays.
-    assert {"lo"} <= links.keys() & {one.name for one in facts.net_devices}
-    for one in facts.net_devices:
-        if one.name in links and not one.name.startswith(("veth", "rl")):
-            mtu, is_up = links[one.name]
-            assert one.mtu == mtu
-            assert is_up or not one.up
-    (loopback,) = (one for one in facts.net_devices if one.name == "lo")
-    assert (loopback.kind, loopback.is_virtual) == ("loopback", True)
-
-
-@pytest.mark.parametrize(
-    ("name", "number", "option", "unit"),
-    [
-        ("memlock", resource.RLIMIT_MEMLOCK, "l", 1024),
-        ("nofile", resource.RLIMIT_NOFILE, "n", 1),
-        ("stack", resource.RLIMIT_STACK, "s", 1024),
-        ("core", resource.RLIMIT_CORE, None, 1),
-        ("nproc", resource.RLIMIT_NPROC, None, 1),
-        ("as", resource.RLIMIT_AS, None, 1),
-    ],
-)
-def test_ulimit(facts, name, number, option, unit):
-    found = facts.process.limits[name]
-    known = [UNLIMITED if one == resource.RLIM_INFINITY else one for one in resource.getrlimit(number)]
-    assert [found.soft, found.hard] == known
-    if option:
-        told = said("sh", "-c", f"ulimit -S{option}")
-        assert told == ("unlimited" if found.soft == UNLIMITED else str(found.soft // unit))
-
-
-def test_id(facts):
-    assert facts.process.uid == int(said("id", "-u"))
-
-
-def test_shared_memory(facts):
-    lines = said("df", "-B1", "--output=size,target", "/dev/shm").splitlines()
-    size, target = lines[1].split()
-    if target != "/dev/shm":
-        pytest.skip("/dev/shm is not a file system here")
-    assert facts.shm_size == int(size)
-
-
-def test_memory(facts):
+    for option, field in (("-r", "kernel"), ("-n", "hostname"), ("-m", "architecture")):
+        assert getattr(facts, field) == said("uname", option)
+    assert (facts.process.cpus, facts.process.uid) == (int(said("nproc")), int(said("id", "-u")))
     assert facts.memory == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    size, target = said("df", "-B1", "--output=size,target", "/dev/shm").splitlines()[1].split()
+    assert target != "/dev/shm" or facts.shm_size == int(size)
+    for name in ("memlock", "nofile", "stack", "core", "nproc", "as"):
+        found = facts.process.limits[name]
+        known = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))
+        assert [found.soft, found.hard] == [
+            UNLIMITED if one == resource.RLIM_INFINITY else one for one in known
+        ]
+    nodes = dict(re.findall(r"^NUMA node(\d+) CPU\(s\):\s+(\S+)$", said("lscpu"), re.MULTILINE))
+    numa = {one.number: cpu_list(one.cpus) for one in facts.numa_nodes if one.cpus}
+    assert numa == {int(node): cpu_list(listing) for node, listing in nodes.items()}
 
 
 def test_loader_cache():
@@ -130,10 +69,3 @@ def test_loader_cache():
     for one in libraries.read(files, {}):
         if one.name in found:
             assert one.path == found[one.name]
-
-
-def test_packages(facts):
-    assert facts.software.packages["numpy"] == metadata.version("numpy")
-    every = software.installed(Files(), software.package_path(Files()))
-    for name in ("pytest", "hypothesis", "mpi4py"):
-        assert every[name] == metadata.version(name)

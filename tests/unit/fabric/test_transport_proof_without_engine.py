@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.fabric.test_transport_proof_wires_between import NET_IB, NET_SOCKET, RC, UCX_TCP
+from tests.unit.fabric.test_transport_proof_wires_between import NET_IB, NET_SOCKET
 from tests.unit.fabric.transport_evidence import host
 
 from ringleader.fabric.transport_proof.bytes_moved import bytes_moved
@@ -32,27 +32,19 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
     ("moved", "connections", "keywords", "shares"),
     [
         # Sockets, whether a log says so or not, and whatever else the interface carried.
-        ({"eth0": 66}, {"eth0": 64}, {}, TCP),
         ({"eth0": 900}, {"eth0": 64}, {}, TCP),
-        ({"eth0": 66, "ib": 0}, {"eth0": 64}, {}, TCP),
         ({"eth0": 66, "ib": 0.1}, {"eth0": 64}, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
-        ({"eth0": 66}, {"eth0": 64}, {"ucx_log": UCX_TCP}, TCP),
         ({"ib0": 66, "ib": 68}, {"ib0": 64}, {}, {Wire.IPOIB: 1.0}),
-        ({"eth0": 66, "eth1": 66}, {"eth0": 64, "eth1": 64}, {}, TCP),
         # Ports count for all of the host: a log, an open device, or a network namespace makes them the job's.
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"nccl_log": NET_IB, "gpus": 1}, IB),
-        ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"ucx_log": RC}, IB),
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"verbs": ["mlx5_0"]}, IB),
         ({"ib": 3000, "eth0": 2}, {"eth0": 0.1}, {"shared_with_others": False}, IB),
-        ({"ib": 3000, "eth0": 2}, {}, {}, {Wire.UNKNOWN: 1.0}),
         ({"ib": 192, "eth0": 66}, {"eth0": 64}, {}, {Wire.UNKNOWN: 0.75, Wire.TCP: 0.25}),
         # A library opens a device that it may not use: where connections moved much, a log must name it.
-        ({"ib": 64, "eth0": 66}, {"eth0": 64}, {"verbs": ["mlx5_0"]}, {Wire.UNKNOWN: 0.5, Wire.TCP: 0.5}),
         ({"ib": 64, "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_IB, "gpus": 1},
          {Wire.INFINIBAND: 0.5, Wire.TCP: 0.5}),
         # An open device makes its own ports the job's, and no others.
         ({"ib": 48, "roce": 16}, {}, {"verbs": ["mlx5_0"]}, {Wire.INFINIBAND: 0.75, Wire.UNKNOWN: 0.25}),
-        ({"ib": 48}, {}, {"verbs": ["mlx5_7"]}, {Wire.UNKNOWN: 1.0}),
         # The log says sockets: the ports served others.
         ({"ib": 3000, "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         # Counters outweigh a log.
@@ -61,13 +53,8 @@ def judge(moved: Any, connections: Any = None, **keywords: Any) -> WireShares:
         ({"ib": "N/A (no PMA)", "eth0": 2}, {}, {"nccl_log": NET_IB, "gpus": 1}, IB),
         ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {}, {Wire.UNKNOWN: 1.0}),
         ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {"state": "DOWN"}, TCP),
-        ({"ib": "N/A (no PMA)", "eth0": 66}, {"eth0": 64}, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
         # No connection could be read: interfaces count for all of the host, too.
         ({"eth0": 66}, None, {}, {Wire.UNKNOWN: 1.0}),
-        ({"eth0": 66}, None, {"shared_with_others": False}, TCP),
-        ({"eth0": 66}, None, {"nccl_log": NET_SOCKET, "gpus": 1}, TCP),
-        ({"ib": 66, "eth0": 66}, None, {}, {Wire.UNKNOWN: 1.0}),
-        ({"eth0": 3, "ib": 3000}, None, {"nccl_log": NET_IB, "gpus": 1}, IB),
         ({"eth0": 66, "ib": 66}, None, {"verbs": ["mlx5_0"]}, {Wire.UNKNOWN: 0.5, Wire.INFINIBAND: 0.5}),
         # Nothing was read at all.
         (None, None, {"nccl_log": NET_IB, "gpus": 1}, IB),
@@ -93,75 +80,41 @@ def test_words_of_the_comparison() -> None:
         "the job's TCP connections moved nothing", "mlx5_0 port 1 carried 2.93 GiB",
         "its processes had mlx5_0 open",
     )  # fmt: skip
+    found = judge({"ib": 0, "eth0": 66}, {"eth0": 64}, nccl_log=NET_IB, gpus=1)
+    assert found.contradictions == ("NCCL's channels go via NET/IB/0, but the counters show otherwise",)
     assert (
         judge({"ib": 3000}, {}).evidence[-1]
         == "neither a log nor an open RDMA device shows whether this was for the job"
     )
 
 
-@pytest.mark.parametrize(
-    ("moved", "connections", "keywords", "words"),
-    [
+def test_not_judged() -> None:
+    for moved, connections, keywords, words in (
         ({"eth0": 3}, {"eth0": 0.5}, {}, "512 KiB moved by its connections and RDMA ports is too little"),
-        ({"eth0": 3}, {}, {}, "the job's TCP connections moved nothing"),
         (None, None, {}, "could not be read (nothing was reported of them)"),
-        ({"eth0": 3, "ib": 0}, {}, {"nccl_log": NET_IB, "gpus": 1}, "too little"),
-    ],
-)
-def test_not_judged(moved: Any, connections: Any, keywords: Any, words: str) -> None:
-    assert words in judge(moved, connections, **keywords).unjudged
+    ):
+        assert words in judge(moved, connections, **keywords).unjudged
 
 
-def test_a_log_that_the_counters_deny_is_named() -> None:
-    found = judge({"ib": 0, "eth0": 66}, {"eth0": 64}, nccl_log=NET_IB, gpus=1)
-    assert found.contradictions == ("NCCL's channels go via NET/IB/0, but the counters show otherwise",)
-
-
-def test_counters_that_were_reset_and_interfaces_that_appear_or_vanish_are_named() -> None:
-    one = host({"eth0": 66}, counted=0, connections={"eth0": 64, "eth9": 1})
-    assert one.before is not None and one.after is not None
-    devices = dict(one.before.net_devices)
-    devices["eth0"] = replace(devices["eth0"], values={"tx_bytes": 1 << 40, "rx_bytes": 1 << 40})
-    reset = replace(one, before=replace(one.before, net_devices=devices))
-    found = carried_between(reset, bytes_moved(reset))
-    assert found.shares == TCP and found.exchanged == 65 << 20
-    assert any("eth0 is not counted: tx_bytes was reset while the job ran" in text for text in found.evidence)
-    assert "the job's TCP connections moved 1 MiB on eth9" in found.evidence
-    appeared = replace(one, before=replace(one.before, net_devices={}))
-    found = carried_between(appeared, bytes_moved(appeared))
-    assert found.shares == TCP
-    assert any("eth0 is not counted: tx_bytes could not be read before" in text for text in found.evidence)
-
-
-@pytest.mark.parametrize(
-    ("moved", "unread", "shares"),
-    [
+def test_counters_that_were_not_all_read_in_time() -> None:
+    for moved, unread, shares in (
         ({"eth0": 66}, "network interfaces", TCP),
         ({"eth0": 66, "ib": 0}, "network interfaces", {Wire.UNKNOWN: 1.0}),
         ({"eth0": 66}, "RDMA ports", {Wire.UNKNOWN: 1.0}),
-    ],
-)
-def test_counters_that_were_not_all_read_in_time(moved: Any, unread: str, shares: Any) -> None:
-    one = host(moved, counted=0, connections={"eth0": 64})
-    assert one.after is not None
-    late = replace(one, after=replace(one.after, unread=unread))
-    found = carried_between(late, bytes_moved(late))
-    assert found.shares == shares and "the job's TCP connections moved 64 MiB on eth0" in found.evidence
-
-
-def test_connections_that_were_lost_are_named() -> None:
-    one = host({"eth0": 66}, counted=0, connections={"eth0": 64})
-    one = replace(one, connections_missing="No buffer space")
-    assert carried_between(one, bytes_moved(one)).evidence[-1] == (
-        "not all connections were counted: No buffer space"
-    )
+    ):
+        one = host(moved, counted=0, connections={"eth0": 64})
+        late = replace(one, after=replace(one.after, unread=unread))
+        found = carried_between(late, bytes_moved(late))
+        assert found.shares == shares and "the job's TCP connections moved 64 MiB on eth0" in found.evidence
 
 
 def test_where_connections_were_lost_the_rest_of_the_interfaces_is_unknown() -> None:
     one = host({"eth0": 5000, "ib": 4}, counted=0, connections={"eth0": 1}, verbs=["mlx5_0"])
     assert carried_between(one, bytes_moved(one)).main is Wire.INFINIBAND
     one = replace(one, connections_missing="No buffer space")
-    assert carried_between(one, bytes_moved(one)).main is Wire.UNKNOWN
+    lost = carried_between(one, bytes_moved(one))
+    assert lost.main is Wire.UNKNOWN
+    assert lost.evidence[-1] == "not all connections were counted: No buffer space"
     sockets = host({"eth0": 5000}, counted=0, connections={"eth0": 64})
     sockets = replace(sockets, connections_missing="No buffer space")
     assert carried_between(sockets, bytes_moved(sockets)).shares == TCP, "they can have been nothing else"
@@ -169,7 +122,6 @@ def test_where_connections_were_lost_the_rest_of_the_interfaces_is_unknown() -> 
 
 def test_packets_of_a_soft_device_are_bytes_of_an_interface() -> None:
     one = host({"rxe": 0, "eth0": 70}, counted=0, connections={"eth0": 3}, verbs=["rxe0"])
-    assert one.before is not None and one.after is not None
 
     def with_packets(snapshot: Any, count: int) -> Any:
         ports = {
@@ -212,36 +164,14 @@ def test_within_a_host() -> None:
 
 
 def test_lines_of_two_hosts_and_of_one() -> None:
+    said = "carried 100% of 64 MiB; eth0 carried 66 MiB, "
+    said += "the job's TCP connections moved 64 MiB: 1.03 with headers"
     hosts = [host({"eth0": 66}, name=f"h{n}", counted=0, connections={"eth0": 64}) for n in (3, 4)]
-    proof = judged_transport(hosts)
-    assert lines(proof) == tuple(
-        f"h{n} to other hosts: TCP on eth0 100% of 64 MiB; "
-        "eth0 carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers"
-        for n in (3, 4)
-    )
-    assert [(pair.host, pair.peer, pair.exchanged.total >> 20) for pair in proof.pairs] == [
-        ("h3", "n2", 64),
-        ("h4", "n2", 64),
-    ]
+    assert lines(judged_transport(hosts)) == tuple(f"h{n} to other hosts: TCP on eth0 {said}" for n in (3, 4))
     alone = judged_transport([host({"lo": 66}, counted=0, connections={"lo": 64})])
-    assert lines(alone) == (
-        "n1, between its ranks: TCP on lo 100% of 64 MiB; "
-        "lo carried 66 MiB, the job's TCP connections moved 64 MiB: 1.03 with headers",
-    )
+    assert lines(alone) == (f"n1, between its ranks: TCP on lo {said.replace('eth0', 'lo')}",)
     gpus = judged_transport([host({"lo": 1}, counted=0, connections={}, nccl_log=SHM, gpus=2)])
-    assert lines(gpus) == (
-        "n1, between its ranks: shared memory 100% (by logs, not by counters); "
-        "NCCL's channels go via SHM/direct/direct; the job's TCP connections within the host moved 0 bytes",
-    )
-
-
-def test_an_idle_port_beside_tcp_is_a_warning() -> None:
-    proof = judged_transport(
-        [host({"eth0": 66, "ib": 0}, name=f"n{n}", counted=0, connections={"eth0": 64}) for n in (1, 2)]
-    )
-    assert proof.hosts[0].warnings == (
-        "100% went by TCP although there is mlx5_0 port 1, which carried nothing",
-    )
+    assert "shared memory carried 100% (by logs, not by counters); NCCL's" in lines(gpus)[0]
 
 
 NUMBERS = st.sampled_from([0.0, 0.4, 3.0, 64.0, 5000.0])
@@ -255,9 +185,7 @@ NUMBERS = st.sampled_from([0.0, 0.4, 3.0, 64.0, 5000.0])
     st.booleans(),
     st.booleans(),
 )
-def test_any_evidence_gives_shares_that_sum_up_or_a_reason(
-    moved: Any, connections: Any, log: list[str], shared: bool, opened: bool
-) -> None:
+def test_any_evidence_gives_shares_that_sum_up_or_a_reason(moved, connections, log, shared, opened):
     keywords: dict[str, Any] = {"nccl_log": log, "gpus": 2, "shared_with_others": shared}
     found = judge(moved, connections, verbs=["mlx5_0"] if opened else [], **keywords)
     assert all(part > 0 for part in found.shares.values())

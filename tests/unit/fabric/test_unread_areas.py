@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.fabric.check_cases import FAILING, efa, hgx, pod
+from tests.unit.fabric.check_cases import efa, hgx, pod
 
 from ringleader.cli.doctor.judged_hosts import described
 from ringleader.cli.doctor.stored_facts import write_profile
@@ -16,7 +16,7 @@ from ringleader.doctor.software_checks import SOFTWARE_CHECKS
 from ringleader.errors import RefusedError
 from ringleader.fabric.check_result import Verdict
 from ringleader.fabric.checks import HOST_CHECKS
-from ringleader.fabric.checks.between_hosts import COMPARISONS, compare_hosts, differences
+from ringleader.fabric.checks.between_hosts import compare_hosts
 from ringleader.fabric.checks.profile import judge_profile, profile_of
 from ringleader.fabric.facts import TOO_LATE, HostFacts, Unreadable
 from ringleader.fabric.readers import host as reader
@@ -47,14 +47,7 @@ def slowed(area: str, monkeypatch: pytest.MonkeyPatch) -> HostFacts:
 
 @functools.cache
 def whole_results(host: Any) -> dict[str, Any]:
-    """Return what checks say of a host that was read in time."""
     return {one.id: one.results(host()) for one in CHECKS}
-
-
-@functools.cache
-def usual_differences() -> dict[str, Any]:
-    """Return what comparisons say of two hosts that are alike."""
-    return {one.id: differences(one, {"a": hgx(), "b": hgx()}) for one in COMPARISONS}
 
 
 @pytest.fixture(params=sorted(FIELDS_OF_AREA))
@@ -87,26 +80,12 @@ def test_no_check_judges_what_was_not_read(area: str, host: Any) -> None:
         assert check.id == "host.sysfs" or skip or results == whole[check.id], (check.id, results)
 
 
-def test_a_late_area_is_no_reason_to_say_that_there_is_no_device(area: str) -> None:
-    def nothing(facts: HostFacts) -> set[str]:
-        return {one.id for one in host_results(facts) if "nothing to judge" in one.seen}
-
-    assert nothing(late(hgx(), area)) <= nothing(hgx())
-
-
 def test_a_host_that_was_slow_is_named_and_never_the_odd_one(area: str) -> None:
     found = compare_hosts({"a": hgx(), "b": late(hgx(), area), "c": hgx()})
     assert [one for one in found if one.hosts == ("b",) and one.verdict is not Verdict.SKIP] == []
     skips = [one for one in found if one.verdict is Verdict.SKIP]
     assert all(one.hosts == ("b",) and one.seen == f"{area}: not read in time" for one in skips)
     assert skips or area in ("PCI devices", "the kernel's log")  # which no comparison uses
-
-
-def test_two_hosts_of_which_one_was_slow_differ_in_nothing(area: str) -> None:
-    hosts = {"a": hgx(), "b": late(hgx(), area)}
-    for one in COMPARISONS:
-        found, usual = differences(one, hosts), usual_differences()[one.id]
-        assert found == usual or [result.verdict for result in found] == [Verdict.SKIP], one.id
 
 
 def test_a_profile_is_neither_judged_nor_written_by_what_was_not_read(area: str, tmp_path: Path) -> None:
@@ -125,23 +104,3 @@ def test_of_a_host_that_was_not_read_in_time_only_that_is_said() -> None:
     bad = [one for one in host_results(found) if one.verdict in (Verdict.FAIL, Verdict.WARN)]
     assert [one.id for one in bad] == ["host.sysfs"] and "--start-timeout" in bad[0].remedy
     assert "CPU" not in described(found) and "RDMA devices not read" in described(found)
-
-
-@pytest.mark.parametrize(
-    ("id", "area"),
-    [
-        ("net.up", "network interfaces"),
-        ("host.processors", "the process"),
-        ("host.clock", "the clock"),
-        ("limit.shm", "memory"),
-        ("port.state", "RDMA devices"),
-    ],
-)
-def test_a_check_of_an_area_that_was_late_is_a_skip_with_that_reason(id: str, area: str) -> None:
-    (check,) = (one for one in CHECKS if one.id == id)
-    _, host = FAILING[id]
-    unread = dataclasses.replace(host(), unreadable=(Unreadable(path=area, reason=TOO_LATE),))
-    (result,) = check.results(unread)
-    assert (result.verdict, result.seen) == (Verdict.SKIP, f"{area}: not read in time")
-    other = dataclasses.replace(hgx(), unreadable=(Unreadable(path="NVML", reason=TOO_LATE),))
-    assert check.results(other)[0].verdict is not Verdict.SKIP

@@ -158,7 +158,7 @@ def test_a_slow_wire_that_nobody_named_gets_the_blame() -> None:
     at = found.rows[1].prediction
     assert at.exposed / at.step == pytest.approx(0.41, abs=0.06)
     assert at.waiting / at.step == pytest.approx(0.13, abs=0.06)
-    assert "travel while nothing is computed" in found.limit
+    assert "exposed gradient communication" in found.limit
 
 
 def test_a_job_may_get_less_of_a_link_than_messages_did() -> None:

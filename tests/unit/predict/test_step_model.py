@@ -95,9 +95,9 @@ def test_the_size_that_falls_under_a_bound_is_the_first() -> None:
 @pytest.mark.parametrize(
     ("profile", "ranks", "change", "words"),
     [
-        (VGG, 64, {}, ("gradients that travel", "Biggest gain: 25gbe-tcp")),
-        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "backward passes")),
-        (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("nothing takes", "None of the changes")),
+        (VGG, 64, {}, ("exposed gradient communication", "Biggest gain: 25gbe-tcp")),
+        (RESNET, 64, {"network": FAST, "straggler": 0.03}, ("waiting for the slowest", "accumulation steps")),
+        (RESNET, 8, {"network": FAST, "straggler": 0.0}, ("no loss reaches", "No change that was tried")),
     ],
 )
 def test_what_helps_most_is_what_the_numbers_say(

@@ -6,6 +6,7 @@ later run fails, and a stored run can be resumed. `sizes` says what a size is, `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,8 @@ from ringleader.scaling import COUPLED, IN_STEP, UNCOUPLED, Context, Point, Run,
 
 LAST_RESORT = "wall clock"
 """Source of rates that include all that a run does; none of another source compares with them."""
+_OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|\bOOM\b", re.IGNORECASE)
+"""In what a rank printed."""
 MOST_REPEATS = 1000
 """More than this is taken for a mistake."""
 
@@ -278,7 +281,13 @@ def _sample(one: SizeRun, run: Run, outcome: Outcome, meter: Meter) -> Sample:
     if outcome.exit_code != 0:
         what = outcome.reason or f"{outcome.whose} ended with exit code {outcome.exit_code}"
         lines = "".join(f"\n    {line}" for line in meter.tail)
-        raise RankError(f"{what}{lines}", where=str(one), exit_code=outcome.exit_code)
+        hint = ""
+        if (one.size.ranks == 1 or one.kind != COUPLED) and _OUT_OF_MEMORY.search(f"{what}{lines}"):
+            most = max(point.slots for point in run.points)
+            hint = "if the model needs several GPUs, compare with a size that it fits on, in a new run: "
+            hint += f"--baseline 1x{max(most, 2)} --no-uncoupled"
+        code, whose = outcome.exit_code, outcome.whose
+        raise RankError(f"{what}{lines}", where=str(one), exit_code=code, whose=whose, hint=hint)
     sample = meter.sample() or meter.whole_run(strong=run.strong)
     if sample is None:
         raise RequestError(meter.why_none())

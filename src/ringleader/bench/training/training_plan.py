@@ -77,7 +77,7 @@ class TrainingPlan:
     model: str = option("Model to train.", default="mlp", metavar="|".join(MODELS), choices=MODELS)
     batch: int = _count("Samples per step of one rank. [default: the model's]", 0, 1, 2**31 - 1)
     arms: tuple[str, ...] = option(
-        "Variants to compare, in alternation: ringleader, ringleader-sharded, ddp-gloo, ddp-nccl, "
+        'Variants ("arms") to alternate: ringleader, ringleader-sharded, ddp-gloo, ddp-nccl, '
         "uncoupled (independent ranks), in-step (only a barrier per step), alone (one rank trains). "
         "[default: all that can run]",
         default=(),

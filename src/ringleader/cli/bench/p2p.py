@@ -50,7 +50,7 @@ class PairOptions:
     """The options, as they were written."""
 
     minbytes: Size = option(
-        "Smallest message: bytes, or 64K, 8M.",
+        "Smallest message: bytes, or 64K, 8M (binary).",
         *("-b", "--minbytes"),
         called="-b",
         default=Size("1"),
@@ -123,9 +123,7 @@ class PairOptions:
     )
     shared: BenchOptions = group(
         BenchOptions,
-        changed={
-            "np": "Number of ranks; can't be combined with --per-host. [default: follows from --per-host]"
-        },
+        changed={"np": "Number of ranks; can't be combined with --per-host. [default: from --per-host]"},
     )
 
 

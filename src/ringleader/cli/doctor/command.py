@@ -43,7 +43,7 @@ _ON = {
     "metavar": "local|ssh|lab|kubernetes",
     "choices": (*PLACES, "kubernetes"),
     "hint": "use local, ssh, lab, kubernetes; in Pods: ringleader run --on kubernetes … -- ringleader doctor",
-    "help": "What to check; kubernetes: the nodes of a cluster. [default: follows from other options]",
+    "help": "What to check; kubernetes: the nodes of a cluster. [default: inferred from other options]",
 }
 _ONE_EACH = "As in torchrun; `doctor` starts one process on each host."
 
@@ -83,7 +83,8 @@ class DoctorOptions:
         "Check facts that --facts printed, here or elsewhere; several hosts are compared.", metavar="FILE"
     )
     since: str | None = option(
-        "Check how much counters have grown since these facts of the same hosts (printed by --facts).",
+        "Check how much the error counters of ports and interfaces grew since FILE (from --facts on the same "
+        "hosts).",
         metavar="FILE",
     )
     expect: str | None = option(
@@ -104,7 +105,8 @@ class DoctorOptions:
     active_port: str | None = option(
         "With --active: measure only this RDMA port. [default: every active port]", metavar="mlx5_0[:1]"
     )
-    image: bool = flag("Test the image of this container, or this machine: load libraries, start programs.")
+    own_faults: bool = flag("Say only whether this node has a fault, as in a Pod with --check.", hidden=True)
+    image: bool = flag("Test the container (or machine) that this runs in: load libraries, start programs.")
     sbom: str | None = option(
         "Write a CycloneDX SBOM of the installed packages (`-` for standard output). Unless --image is "
         "given, no checks are run.",
@@ -203,6 +205,7 @@ def measured_hosts(options: DoctorOptions, read: HostsReading) -> ActiveResults:
             progress=line.show,
             ranks_per_host=ranks_at_once(read),
             port=options.active_port or "",
+            program_seconds=options.timeout,
         )
     finally:
         line.clear()
@@ -352,17 +355,26 @@ def command(options: DoctorOptions) -> int:
     \b
       ringleader doctor
       ringleader doctor -H node1,node2
+      ringleader doctor --write-expect required.toml
       ringleader doctor --hostfile hosts.txt --expect required.toml --active
       ringleader doctor --on kubernetes --nodes pool=gpu --rdma shared
-      ringleader doctor --facts > node1.json
+      ringleader doctor --facts > before.json
+      ringleader doctor --since before.json
       ringleader doctor --image
 
     Without hosts, it reads what a rank on this host would find (NICs, RDMA, GPUs, limits, MPI, frameworks,
     ssh) and starts nothing. With hosts, or in an allocation of Slurm, PBS or LSF, it starts one process on
     each host and compares the results. On Kubernetes, it checks the nodes; with --pod-image, it also starts a
-    Pod on each. --image tests an image: it loads libraries, starts sshd on a free loopback port with
-    temporary keys, and starts two ranks through it. If a check fails, the exit code is 3.
+    Pod on each. --image tests the container that it runs in: it loads libraries, starts an sshd on a free
+    loopback port with temporary keys, and starts two ranks over that sshd. If a check fails, the exit code is
+    3; warnings don't change it. docs/reference/checks.md lists the checks and their limits.
     """
+    if options.own_faults:
+        from ringleader.doctor.pod_gate import checked_node
+
+        is_fit, text = checked_node(os.environ)
+        print(text, flush=True)
+        return 0 if is_fit else RefusedError.exit_code
     options = in_allocation(options, os.environ)
     faults = [*options.faults(), *without_hosts(options), *unwritable("--sbom", options.sbom)]
     refuse(faults)

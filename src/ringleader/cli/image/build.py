@@ -98,7 +98,7 @@ class ImageOptions:
         "Write a CycloneDX SBOM of the image's packages (`-` for standard output).", metavar="FILE"
     )
     provenance: str | None = option(
-        "Write what the image was made of, and by what, as a statement of SLSA (in-toto JSON).",
+        "Write an SLSA provenance statement (in-toto JSON).",
         metavar="FILE",
     )
     timeout: float = option("Time limit for the builder.", default=21600, **SECONDS)

@@ -57,8 +57,8 @@ class RecipeOptions:
     """What changes a recipe."""
 
     set: tuple[str, ...] = many(
-        "Override a key of the recipe, for example torch.version=2.9.1. Separate list items with commas. "
-        "Can be repeated.",
+        "Override a key of the recipe, for example torch.version=2.9.1 (keys: docs/reference/images.md). "
+        "Separate list items with commas. Can be repeated.",
         metavar="BLOCK.KEY=VALUE",
     )
     mirror: tuple[str, ...] = many(

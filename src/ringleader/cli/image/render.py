@@ -172,7 +172,7 @@ class RenderOptions:
     changes: RecipeOptions = group(RecipeOptions)
     format: str = option("Format to print.", default="dockerfile", choices=["dockerfile", "apptainer"])
     output: str = option(
-        "Write both formats, .dockerignore and all files that they copy to a directory.",
+        "Write to DIR both formats, .dockerignore, and the files that they copy.",
         "-o",
         "--output",
         default="",

@@ -28,23 +28,25 @@ class SignOptions:
     """The options of ``sign``."""
 
     image: str = argument("IMAGE@sha256:…")
-    key: str = option("Private key, PEM; COSIGN_PASSWORD has its password.", default="", metavar="FILE")
-    output: str = option("Directory for what is signed.", "-o", "--output", default="signed", metavar="DIR")
-    provenance: str | None = option("Also sign what `image build --provenance` wrote.", metavar="FILE")
-    sbom: str | None = option("Also sign what `image build --sbom` wrote.", metavar="FILE")
+    key: str = option(
+        "Private key (PEM); its password is read from COSIGN_PASSWORD.", default="", metavar="FILE"
+    )
+    output: str = option("Directory for the signatures.", "-o", "--output", default="signed", metavar="DIR")
+    provenance: str | None = option("Also sign this output of `image build --provenance`.", metavar="FILE")
+    sbom: str | None = option("Also sign this output of `image build --sbom`.", metavar="FILE")
     dry_run: bool = flag("Print the payload, and stop.")
 
 
 @Command.of("sign", SignOptions, no_args_is_help=True)
 def sign_command(options: SignOptions) -> None:
-    """Sign an image that was pushed, by its digest, with a local key.
+    """Sign a pushed image, given by its digest, with a local key.
 
     \b
       buildah push --digestfile digest example.org/team/train:1
       ringleader image sign example.org/team/train@$(cat digest) --key key.pem --provenance provenance.json
 
-    Writes cosign's payload and signature, and in-toto attestations, and prints the commands of cosign that
-    attach them. Nothing is sent anywhere.
+    Writes a signature in cosign's format and in-toto attestations, and prints the cosign commands that attach
+    them to the image. Nothing is sent anywhere.
     """
     name, digest = attestation.parts_of(options.image)
     payload = attestation.payload(options.image)
@@ -112,13 +114,15 @@ class VerifyOptions:
     """The options of ``verify``."""
 
     image: str = argument("IMAGE@sha256:…")
-    key: str = option("Public key, PEM.", default="", metavar="FILE")
-    directory: str = option("What `image sign` wrote.", "-d", "--directory", default="signed", metavar="DIR")
+    key: str = option("Public key (PEM).", default="", metavar="FILE")
+    directory: str = option(
+        "Output directory of `image sign`.", "-d", "--directory", default="signed", metavar="DIR"
+    )
 
 
 @Command.of("verify", VerifyOptions, no_args_is_help=True)
 def verify_command(options: VerifyOptions) -> None:
-    """Verify what `image sign` wrote, by a public key.
+    """Verify the output of `image sign` with a public key.
 
     \b
       ringleader image verify example.org/team/train@sha256:… --key cosign.pub

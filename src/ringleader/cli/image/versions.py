@@ -45,7 +45,7 @@ class ListOptions:
 
 @Command.of("list", ListOptions)
 def list_command(options: ListOptions) -> None:
-    """List the profiles: bundled recipes and historical images."""
+    """List built-in recipes (profiles), with historical ones."""
     found = [_profile(name) for name in profiles()]
     rows = [
         (one["name"], one["base"], ", ".join(one["frameworks"]), one["cuda"] or "-", one["about"])
@@ -122,7 +122,7 @@ class CheckOptions:
         choices=["", "infiniband", "roce", "efa", "erdma", "tcp"],
         metavar="NAME",
     )
-    strict: bool = flag("Also exit with 2 for historical images that cannot be built today.")
+    strict: bool = flag("Also fail (exit code 2) for historical images that cannot be built today.")
     json: JsonOptions = group(JsonOptions)
 
 
@@ -135,8 +135,8 @@ def check_command(options: CheckOptions) -> int:
 
     Some built-in profiles reproduce historical images (see docs/reference/historical-images.md) and are kept
     unchanged. Those whose parts are no longer available, or were never compatible, are listed as "cannot be
-    built today"; pass the name of one to see why. This is an error only with --strict. A fault in any other
-    recipe gives exit code 2.
+    built today"; pass the name of one to see why. They fail the check (exit code 2) only with --strict;
+    faults in other recipes always do.
     """
     found = _checked(options)
     show(
@@ -224,10 +224,10 @@ def solve_command(options: SolveOptions) -> None:
     \b
     torch=2.8       PyTorch; 2.8 is the newest 2.8.x, "newest" the newest of all
     tensorflow=2.21 TensorFlow; may be combined with torch=
-    gpu=h100        GPUs that it must run on, separated by commas
+    gpu=h100        GPUs to run on, separated by commas
     driver=550.54   NVIDIA driver of the hosts
-    cuda=12.8       CUDA of the wheels; "none": for CPUs
-    nccl=2.27       NCCL of the wheels
+    cuda=12.8       CUDA version of the wheels; "none": CPU wheels
+    nccl=2.27       NCCL version of the wheels
     python=3.12  base=debian:12  mpi=openmpi-5.0  rdma=rdma-core
     network=roce    network between hosts: infiniband, roce, efa, erdma or tcp
 

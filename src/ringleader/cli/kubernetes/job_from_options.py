@@ -112,6 +112,7 @@ def request_of(
         "np": job.np or _most_ranks(elastic, slots),
         "slots": slots,
         "elastic": elastic,
+        "check": job.check is not None,
         "start_np": None if elastic is None else job.np,
         "run_words": _run_words(job),
         "mpirun_args": job.extra_mpirun_args,
@@ -152,6 +153,10 @@ _OF_RUN = ("--profile", "--profile-dir", "--max-restarts", "--warm")
 def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults: Faults) -> None:
     """Note what cannot be where Ringleader runs in the launcher."""
     pods, own = given.pods, " ".join(own_command(given.job.command))
+    if given.job.check == "active" and (own or not (elastic or pods.launch_with == RINGLEADER)):
+        hint = "--check quick, or add --launch-with ringleader" if not own else "--check quick"
+        what = "needs `ringleader run` in the launcher, which measures between the Pods"
+        faults.add("--check active", what, hint)
     if elastic is not None:
         where = "an elastic job"
     elif own:
@@ -171,7 +176,7 @@ def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults:
 
         with collected(faults.found):
             parse_requirement(job.require)
-    if own and (words := _run_words(given.job, "report")):
+    if own and (words := _run_words(replace(given.job, check=None), "report")):
         hint = f"write it behind ringleader {own}"
         faults.add(" ".join(words), f"not for {where}, which takes its own options", hint)
     if pods.launch_with == "mpirun":
@@ -189,7 +194,7 @@ def _check_ringleader(given: JobOptions, elastic: ElasticOptions | None, faults:
 
 def _run_words(job: Job, *more: str) -> tuple[str, ...]:
     """Return the options of `ringleader run` that a job of options has besides those of a cluster."""
-    names = OF_HOSTS - {"report"} | {"placement", "master_port", *more}
+    names = OF_HOSTS - {"report"} | {"check", "placement", "master_port", *more}
     return tuple(words_of(replace(Job(), **{name: getattr(job, name) for name in sorted(names)}), Job()))
 
 

@@ -47,6 +47,7 @@ from ringleader.kubernetes.jobs.job_submission import (
 from ringleader.kubernetes.jobs.operatorless_objects import check_operatorless as check_objects
 from ringleader.kubernetes.jobs.operatorless_objects import owned, plan
 from ringleader.kubernetes.jobs.pod_options import RINGLEADER
+from ringleader.kubernetes.mpijob.annotations import CHECK, WAIT_LIMIT
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.parser import request as as_requested
 from ringleader.kubernetes.mpijob.parser import write
@@ -314,6 +315,11 @@ def check_operatorless(job: MPIJob, follow: FollowOptions) -> None:
         check_objects(job)
     with collected(faults):
         check(job, settings_of(follow))
+    notes = job.metadata.annotations
+    if follow.detach and CHECK in notes and WAIT_LIMIT not in notes:
+        what = "nobody sees that a node is refused, and the launcher waits for its Pod forever"
+        hint = f"leave it out, or --annotation {WAIT_LIMIT}=3600"
+        faults.append(Fault(where="--check with --detach", what=what, hint=hint))
     refuse(faults)
 
 
@@ -363,7 +369,7 @@ class SubmitOptions:
         *(part.parameter for part in parts(ElasticOptions)),
     ),
     everyday=(
-        "np x env_file workdir timeout quiet dry_run json json_file on namespace detach rm image job_name "
+        "np slots_per_worker x workdir timeout quiet dry_run json on namespace detach rm image job_name "
         "gpus cpu memory rdma mount queue"
     ),
     no_args_is_help=True,
@@ -372,7 +378,10 @@ def command(options: SubmitOptions) -> int:
     """Submit an MPIJob and follow it: show its progress and the launcher's log, return its exit code.
 
     The job is an MPIJob or TrainJob read from FILE (YAML or JSON, or `-` for standard input) or, with
-    --image, made from the options and COMMAND. With --as trainjob it is sent to Kubeflow Trainer v2 instead.
+    --image, made from the options and COMMAND: -n 8 --gpus 4 makes two workers (Pods) of four ranks, and a
+    launcher that starts them. The cluster needs an MPIJob operator (`ringleader operator manifests`), or
+    with --as trainjob Kubeflow Trainer v2; --on pods needs neither. This machine needs
+    ringleader[kubernetes].
 
     \b
       ringleader k8s submit job.yaml
@@ -380,7 +389,7 @@ def command(options: SubmitOptions) -> int:
       ringleader k8s submit --detach job.yaml
       ringleader k8s submit --as trainjob job.yaml
 
-    Ctrl-C asks whether to delete the job. Several jobs in one FILE need --detach.
+    Ctrl-C asks whether to delete the job; several jobs in FILE need --detach.
     """
     on, job, follow, cluster = options.on, options.job, options.follow, options.cluster
     if job.pods.image is not None:

@@ -51,7 +51,7 @@ class HostOptions:
         metavar="NAME",
     )
     on: str | None = option(
-        "Where to run. [default: follows from other options]",
+        "Where to run. [default: inferred from other options]",
         metavar="local|ssh|lab",
         choices=PLACES,
         hint="use local, ssh or lab; in Pods: ringleader run --on kubernetes … -- ringleader …",
@@ -75,8 +75,7 @@ ON = {
     "metavar": "local|ssh|lab|slurm|kubernetes|pods",
     "choices": (*PLACES, "slurm", "kubernetes", "pods"),
     "hint": "",
-    "help": "Where to run; slurm: as a batch job; pods: Kubernetes without an operator. [default: follows "
-    "from other options]",
+    "help": "Where to run; pods: Kubernetes without an operator. [default: inferred]",
 }
 """What ``--on`` is where jobs may be sent to Slurm or Kubernetes too."""
 

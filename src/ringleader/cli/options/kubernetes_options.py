@@ -43,17 +43,20 @@ class ClusterOptions:
 
 
 _HELP = {
-    "np": "Number of ranks. [default: enough for one worker (--slots-per-worker); for an elastic job, "
-    "--max-np, else --min-np]",
+    "np": "Number of ranks. [default: --slots-per-worker, which makes one worker; elastic: --max-np, else "
+    "--min-np]",
     "threads": "OMP_NUM_THREADS of each rank. [default: its share of --cpu, if given]",
     "master_port": "MASTER_PORT. [default: 29500]",
     "map_by": "Fill each worker before using the next (slot), or assign ranks to workers round-robin (node).",
     "timeout": "Stop the job after it has run for this time.",
+    "check": "Check each Pod's node before ranks start: quick looks for faults of the node (the image needs "
+    "Ringleader); active also measures between the Pods (requires --launch-with ringleader). If a node "
+    "fails, another is tried, up to --backoff-limit times; then the job is refused (exit code 3).",
     "workdir": "Working directory of the ranks. [default: the image's]",
 }
 _ELASTIC_HELP = {
-    "min_np": "Make the job elastic: continue while at least N ranks can train. [default: 1]",
-    "max_np": "Make the job elastic: kubectl scale mpijob can grow it to up to N ranks. [default: no limit]",
+    "min_np": "Elastic: continue while at least N ranks can train. [default: 1]",
+    "max_np": "Elastic: kubectl scale mpijob can grow the job to up to N ranks. [default: no limit]",
     "min_hosts": "Minimum number of workers. [default: 1]",
     "max_hosts": "Maximum number of workers.",
     "blacklist_cooldown_range": "How long to exclude a failed worker, in seconds: starts at SHORTEST and "
@@ -157,6 +160,7 @@ _ELASTIC = names_of(ElasticOptions, of="cluster")
 _INSTEAD = {
     "max_restarts": "--backoff-limit tries a failed job again, or add --launch-with ringleader",
     "output": "leave it out: the launcher's log has what all ranks print",
+    "spare_hosts": "with --check, --backoff-limit N makes Pods again on other nodes, N times",
 }
 
 

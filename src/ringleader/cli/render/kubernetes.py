@@ -43,7 +43,7 @@ from ringleader.plan.elastic_options import ElasticOptions
 if TYPE_CHECKING:
     from ringleader.kubernetes.mpijob.manifest_files import Rendered
 
-NAME = "Name of the job. [default: that of COMMAND]"
+NAME = "Job name. [default: the script's]"
 """What ``--job-name`` is where nothing is sent."""
 _NAMED = {**WITHOUT_HOSTS, "job_name": NAME}
 JOB_NAMES = names_of(JobOptions)

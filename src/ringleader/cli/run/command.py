@@ -140,9 +140,9 @@ def _end(end: RankEnd) -> dict[str, Any]:
 
 
 _IN_SLURM_TOO = {
-    "gpus": "GPUs per worker; with --on slurm, per node.",
-    "job_name": "Name of the job. [default: COMMAND's name; on Kubernetes, plus five random letters]",
-    "detach": "Submit the job, print its name (its number in Slurm), and exit.",
+    "gpus": "GPUs per worker; in Slurm per node, not of the job.",
+    "job_name": "Job name. [default: the script's; on Kubernetes, plus five random letters]",
+    "detach": "Submit the job, print its name (its ID in Slurm), and exit.",
 }
 
 
@@ -201,15 +201,16 @@ class RunCommand(Command[RunOptions]):
     first=("np",),
     overridden=overridden,
     everyday=(
-        "np hosts hostfile lab on mpi oversubscribe x env_file workdir as_horovod output quiet timeout "
-        "dry_run json json_file show_ranks min_np max_np host_discovery_script"
+        "np hosts hostfile lab on python oversubscribe x require output report quiet timeout max_restarts "
+        "sync dry_run json min_np max_np host_discovery_script"
     ),
     no_args_is_help=True,
 )
 def command(options: RunOptions) -> int:
-    """Run COMMAND on many ranks: here, over ssh, in a lab, in Slurm, or on Kubernetes.
+    """Run COMMAND on many ranks: here, over ssh, in Slurm, or on Kubernetes.
 
-    Options after COMMAND are passed to COMMAND; `--` before it is optional.
+    What follows COMMAND is passed to it; `--` before it is optional. More help: `run --on slurm --help`,
+    `run --on kubernetes --help`, --help-all.
 
     \b
       ringleader run -n 2 python train.py --lr 0.1

@@ -26,7 +26,7 @@ from ringleader.cli.scale.options import ScaleOptions
 from ringleader.cli.scale.session import Session, read_session, request_in_slurm, with_threads
 from ringleader.cli.terminal_progress import ProgressLine, shown_while
 from ringleader.cli.typed_command import Command
-from ringleader.errors import RequestError
+from ringleader.errors import RankError, RequestError
 from ringleader.kubernetes.jobs.pod_options import RINGLEADER
 from ringleader.number_format import plural
 from ringleader.plan.job import Host
@@ -118,8 +118,8 @@ def command(options: ScaleOptions) -> int:
 
     Steps of PyTorch's and Keras' optimizers are counted. For samples per second, the script calls
     ringleader.progress(samples=n) on every rank after each step, or prints throughput lines in the
-    format of tf_cnn_benchmarks (`10 images/sec: 123.4 …`). {ranks} and {hosts} in COMMAND are replaced by the
-    numbers of each size.
+    format of tf_cnn_benchmarks (`10 images/sec: 123.4 …`). {ranks} and {hosts} in COMMAND are replaced by
+    those of each size.
 
     \b
       ringleader scale --grid 1x1,1x2,2x2 -H h1:2,h2:2 -- python train.py
@@ -183,6 +183,7 @@ def _measure(
         from ringleader.report.text import runs_text
 
     kept = [session.asked.run] if session.directory else []
+    lost: dict[str, str] = {}  # a batch script asks for it: Slurm's own word comes later
     file = directory / run_file.FILE
     before = file.read_bytes() if file.exists() else None
     if not session.asked.here(runs_left(session.asked.run)):
@@ -212,16 +213,13 @@ def _measure(
                 warn=lambda text: line.keep(f"ringleader: {text}"),
                 keep=keep,
             )
+    except RankError as error:
+        lost = {"whose": error.whose} if error.whose.startswith("host ") else lost
+        raise
     except RequestError:
         if not session.directory and not any(one.measured for one in kept):
             kept.clear()  # the request was wrong: there is nothing to resume
-            if before is None:
-                file.unlink(missing_ok=True)
-            else:
-                file.write_bytes(before)
-            with contextlib.suppress(OSError):
-                directory.rmdir()  # and nothing that is not empty
-                directory.parent.rmdir()
+            _restore(file, before)
         raise
     finally:
         line.clear()
@@ -229,9 +227,22 @@ def _measure(
             words = shlex.join(["ringleader", "scale", "--resume", str(directory)])
             print(f"ringleader: to continue: {words}", file=sys.stderr)
         if kept and kept[-1].measured:
-            result.show(document(kept[-1]), lambda: runs_text([kept[-1]]))
+            result.show(document(kept[-1]) | lost, lambda: runs_text([kept[-1]]))
             with shown_while("writing the reports", line):
                 write_reports(kept[-1], directory, page=not options.no_page)
             print(f"kept in {directory}", file=sys.stderr)
             if not options.no_page:
                 print(f"page: {directory / 'report.html'}", file=sys.stderr, flush=True)
+        elif lost:
+            result.write(lost)
+
+
+def _restore(file: Path, before: bytes | None) -> None:
+    """Leave what there was before of a run's file and its directory."""
+    if before is None:
+        file.unlink(missing_ok=True)
+    else:
+        file.write_bytes(before)
+    with contextlib.suppress(OSError):
+        file.parent.rmdir()  # and nothing that is not empty
+        file.parent.parent.rmdir()

@@ -132,7 +132,8 @@ def run_in_launcher(options: ScaleOptions, context: click.Context) -> int:
     refuse(dict.fromkeys(faults))
     hosts, slots = (max(getattr(size, name) for size in asked.sizes) for name in ("hosts", "slots"))
     command = ("ringleader", "scale", *words_given(context, _OUTSIDE), "--", *options.job.command)
-    job = Job(command=command, np=hosts * slots, workdir=options.job.workdir)
+    check = options.job.check and "quick"  # the command inside makes the others
+    job = Job(command=command, np=hosts * slots, workdir=options.job.workdir, check=check)
     policy = PolicyOptions(slots_per_worker=slots)
     follow = replace(options.follow, dry_run=options.dry_run)
     there = KubernetesOptions(
@@ -144,7 +145,12 @@ def run_in_launcher(options: ScaleOptions, context: click.Context) -> int:
 def _jobs(on: Where, options: ScaleOptions) -> KubernetesJobs:
     """Return what starts the sizes' jobs."""
     asked = options.job
-    job = Job(timeout=asked.timeout, workdir=asked.workdir, extra_mpirun_args=asked.extra_mpirun_args)
+    job = Job(
+        timeout=asked.timeout,
+        workdir=asked.workdir,
+        extra_mpirun_args=asked.extra_mpirun_args,
+        check=asked.check,
+    )
     return KubernetesJobs(
         on=on,
         cluster=options.cluster,

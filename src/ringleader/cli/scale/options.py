@@ -46,8 +46,8 @@ class ScaleOptions:
     )
     repeats: int = option("Repetitions of each size.", default=3, metavar="N")
     budget: float | None = option(
-        "After --repeats, keep repeating sizes whose 95% confidence interval is wider than 10%, as long as "
-        "that ends within SECONDS in total.",
+        "After --repeats, repeat sizes whose speed-up has a 95% confidence interval wider than 10%, while "
+        "all runs together take at most SECONDS.",
         metavar="SECONDS",
         unit="seconds",
     )
@@ -64,7 +64,7 @@ class ScaleOptions:
         metavar="N",
     )
     baseline: str | None = option(
-        "Size with which the others are compared. [default: 1x1, one rank]", metavar="HxS"
+        "Size to compare with; 1x8 if the model needs 8 GPUs. [default: 1x1, one rank]", metavar="HxS"
     )
     resume: str | None = option(
         "Continue the run in DIR, or the one named by --name. --grid adds sizes. --repeats is the total "
@@ -77,19 +77,16 @@ class ScaleOptions:
     output: str = option(
         "Directory in which the run's directory is created.", "-o", "--output", default="runs", metavar="DIR"
     )
-    no_uncoupled: bool = flag(
-        "Skip the comparison run in which the same number of ranks train independently, without "
-        "communicating."
-    )
+    no_uncoupled: bool = flag("Skip the runs in which the ranks train independently, without communicating.")
     in_step: str | None = option(
-        "Sizes at which to also measure synchronization alone: ranks run a barrier each step and exchange "
-        "no gradients. [default: largest; none with --no-uncoupled]",
+        "Sizes at which to also run barrier-only ranks, which synchronize at each step and exchange no "
+        "gradients. [default: largest; none with --no-uncoupled]",
         choices=IN_STEP_CHOICES,
     )
     no_page: bool = flag("Do not write the HTML page, which needs ringleader[report].")
     job_per_size: bool = flag(
-        "With --on slurm: a job for each number of nodes, one after the other, instead of one job that holds "
-        "--nodes for all sizes. A run of the same --name is continued."
+        "With --on slurm: a separate job for each number of nodes, one after the other, instead of one job "
+        "that holds --nodes for all sizes. A run of the same --name is continued."
     )
     replace: bool = flag("Overwrite a run of the same name.", **REPLACE)
     json: JsonOptions = group(JsonOptions)
@@ -99,7 +96,9 @@ class ScaleOptions:
     job: Job = group(Job, of="hosts scale")
     ranks: RankOptions = group(RankOptions, of="scale")
     cluster: ClusterOptions = group(ClusterOptions)
-    pods: PodOptions = group(PodOptions, changed={"gpus": "GPUs per worker; with --on slurm, per node."})
+    pods: PodOptions = group(
+        PodOptions, changed={"gpus": "GPUs per worker; in Slurm per node, not of the job."}
+    )
     follow: FollowOptions = group(FollowOptions, of="scale")
     slurm: BatchOptions = group(
         BatchOptions,

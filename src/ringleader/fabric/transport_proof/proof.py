@@ -118,11 +118,12 @@ def _host_lines(host: HostProof) -> Iterator[str]:
 
 
 def _text(wires: WireShares) -> str:
-    parts = []
+    parts: list[str] = []
     for wire, part in wires.shares.items():
         names = wires.devices.get(wire, ())
         on = f" on {names_words(names)}" if names else ""
-        parts.append(f"{WIRE_WORDS[wire]}{on} {part_words(part)}")
+        verb = "" if parts else " carried"
+        parts.append(f"{WIRE_WORDS[wire]}{on}{verb} {part_words(part)}")
     least = "at least " if wires.exchanged_most > wires.exchanged else ""
     carried = ", ".join(parts)
     if wires.exchanged:

@@ -12,7 +12,8 @@ from ringleader.finding import Finding, Level
 from ringleader.followed_job import TIMED_OUT, End, Progress
 from ringleader.kubernetes.jobs.job_state import EventView, JobSnapshot, State, main_container
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.pod_view import PodView, failure_of
+from ringleader.kubernetes.mpijob.annotations import CHECK_REFUSED
+from ringleader.kubernetes.pod_view import NODE_REFUSED, PodView, failure_of
 from ringleader.kubernetes.why_not_running import EVENTS, NOT_MADE, advice, advice_on_end, causes_of, short
 
 UNTOUCHED = 10.0
@@ -75,7 +76,7 @@ def _of_job(snapshot: JobSnapshot) -> Iterable[Finding]:
         yield Finding(level=Level.BLOCKED, where=where, what="Kubeflow Trainer has made no Pods", hint=hint)
 
 
-_FIRST_FAILURE = re.compile(r"(launcher|worker) \S+: container \S+: exit code (\d+)")
+_FIRST_FAILURE = re.compile(r"(launcher|worker) \S+: container (\S+): exit code (\d+)")
 """How an operator's condition names the first failure; see ``PodFailure.sentence``."""
 
 
@@ -88,7 +89,7 @@ def _of_failure(message: str, reason: str, log: str) -> str:
         return advice(message) if "quota" in message or "image" in message.lower() else ""
     why = "OOMKilled" if "OOMKilled" in message else ""
     log = (log if found[1] == "launcher" else "") or message
-    return advice_on_end(int(found[2]), why, role=found[1], log=log)
+    return advice_on_end(int(found[3]), why, role=found[1], log=log, container=found[2])
 
 
 def _suspended(snapshot: JobSnapshot) -> Finding:
@@ -142,16 +143,16 @@ def _of_pods(snapshot: JobSnapshot) -> Iterable[Finding]:
         (pod.name, cause.level, cause.what, cause.hint) for pod in pods for cause in causes_of(pod)
     )
     for pod in pods:
-        failure = failure_of(pod) if pod.phase == "Failed" else None
+        failure = failure_of(pod) if pod.has_failed else None
         if failure is None:
             continue
         what = f"{failure.container} ended with {failure.how}" if failure.container else failure.how
         last = next((one for one in pod.containers if one.exit_code), None)
         log = "\n".join(snapshot.log_end) if pod.role == "launcher" else ""
         code, reason = (last.exit_code, pod.reason or last.reason) if last is not None else (None, "")
-        hint = advice_on_end(code, reason, role=pod.role, log=log)
+        hint = advice_on_end(code, reason, role=pod.role, log=log, container=failure.container)
         level = Level.FAULT if ended else Level.BLOCKED
-        yield Finding(level=level, where=pod.name, what=short(what), hint=hint)
+        yield Finding(level=level, where=pod.name, what=short(what, LONGEST), hint=hint)
 
 
 def _counted(snapshot: JobSnapshot) -> Iterable[Finding]:
@@ -247,6 +248,8 @@ def end_of(snapshot: JobSnapshot) -> End | None:
         reason = "; ".join(ends[:3]) or reason
     if failed is not None and "DeadlineExceeded" in failed.reason:
         code, whose = TIMED_OUT, "the cluster"
+    elif failed is not None and failed.reason == NODE_REFUSED:
+        code, whose, name = CHECK_REFUSED, "the cluster", ""  # its launcher has only waited
     elif code_of_launcher := _exit_code(snapshot.launchers, job.launcher_container):
         code, whose = code_of_launcher, "launcher"
     else:

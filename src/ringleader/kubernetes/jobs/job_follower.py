@@ -104,7 +104,7 @@ class Follower:
         events, log = asyncio.create_task(self._look_at_events()), asyncio.create_task(self._show_log())
         try:
             end = await self._wait(watchers, log, start_timeout)
-            if self._shows_log:
+            if self._shows_log and end.launcher:
                 await self._rest_of(log)
             return end
         finally:

@@ -51,6 +51,8 @@ class JobRequest(PodOptions, PolicyOptions):
     mpirun_args: tuple[str, ...] = ()
     elastic: ElasticOptions | None = None
     """Between which bounds the job may change; ``None``: it does not."""
+    check: bool = False
+    """Check each Pod's node before its ranks may start."""
     run_words: tuple[str, ...] = ()
     """Options for the `ringleader run` that starts the ranks, where that does."""
     returned: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from ringleader.kubernetes.client.object_fields import map_in, maps_in, number_i
 from ringleader.kubernetes.mpijob import train_job
 from ringleader.kubernetes.mpijob.object_metadata import JOB_NAME, JOBSET_NAME, KUEUE_QUEUE, WORKERS
 from ringleader.kubernetes.mpijob.status import Condition, ElasticStatus, Truth
-from ringleader.kubernetes.pod_view import ContainerView, PodView, pod_view
+from ringleader.kubernetes.pod_view import NODE_REFUSED, ContainerView, PodView, pod_view
 
 ON_PODS = "ringleader/on"
 """Label of what ``--on pods`` makes; its value is ``pods``."""
@@ -286,6 +286,10 @@ def as_pods_run(job: JobView, pods: tuple[PodView, ...]) -> JobView:
     """
     launchers = sorted((pod for pod in pods if pod.role == "launcher"), key=lambda pod: pod.created_at)
     others = tuple(one for one in job.conditions if one.type != State.RUNNING)
+    refusal = next((one for pod in pods if (one := pod.refusal) is not None), None)
+    if refusal is not None and not job.state.is_end:  # without its worker, the launcher waits forever
+        why = {"reason": NODE_REFUSED, "message": refusal.sentence}
+        return replace(job, conditions=(*others, Condition(type=State.FAILED, status=Truth.TRUE, **why)))
     if sum(pod.role == "worker" and pod.is_ready for pod in pods) < job.workers:
         return replace(job, conditions=others)
     if launchers and launchers[-1].phase == "Running":

@@ -15,7 +15,7 @@ from typing import Any
 from ringleader.kubernetes.jobs.job_request import OUTCOME, REPORT, RUNS, JobRequest
 from ringleader.kubernetes.jobs.pod_template import Program, pod_template, unexpanded
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.annotations import GANG, MAX_WORKERS, MIN_WORKERS, SPAWN
+from ringleader.kubernetes.mpijob.annotations import CHECK, CHECK_QUICK, GANG, MAX_WORKERS, MIN_WORKERS, SPAWN
 from ringleader.kubernetes.mpijob.model import (
     CleanPodPolicy,
     LauncherCreationPolicy,
@@ -247,7 +247,7 @@ def mpijob(request: JobRequest) -> MPIJob:
     )
     of_volcano = SchedulingPolicy(queue=request.queue) if request.queue and request.gang == VOLCANO else None
     kueue = request.queue if request.queue and of_volcano is None else ""
-    notes = {SPAWN: request.spawn, GANG: request.gang}
+    notes = {SPAWN: request.spawn, GANG: request.gang, CHECK: CHECK_QUICK if request.check else None}
     labels = {KUEUE_QUEUE: kueue, KUEUE_PRIORITY: request.queue_priority}
     policy = RunPolicy(
         clean_pod_policy=CleanPodPolicy(request.clean_pod_policy),

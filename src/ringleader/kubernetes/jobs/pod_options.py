@@ -87,9 +87,9 @@ class NicOptions:
 class PodOptions:
     """What each Pod of a job is like."""
 
-    image: str | None = option("Image that contains COMMAND and an MPI.", metavar="IMAGE")
+    image: str | None = option("Image with COMMAND, an MPI library, and sshd (see --spawn).", metavar="IMAGE")
     mpi_implementation: str = option(
-        "The MPI in the image. [default: OpenMPI]",
+        "MPI library in the image. [default: OpenMPI]",
         default="OpenMPI",
         metavar="OpenMPI|Intel|MPICH",
         choices=("OpenMPI", "Intel", "MPICH"),
@@ -154,7 +154,7 @@ class PodOptions:
         "Taint to tolerate.", metavar="KEY[=VALUE][:EFFECT]", read=read_by("toleration")
     )
     priority_class: str | None = option("PriorityClass of all Pods.", **_OBJECT)
-    queue: str | None = option("Kueue's local queue; with --gang volcano, Volcano's queue.", **_OBJECT)
+    queue: str | None = option("Kueue's local queue, or Volcano's queue with --gang volcano.", **_OBJECT)
     queue_priority: str | None = option("With --queue: Kueue's WorkloadPriorityClass of the job.", **_OBJECT)
     topology: str | None = option(
         "With --queue: place all Pods on nodes that share a value of this label, such as the same rack, "
@@ -163,7 +163,7 @@ class PodOptions:
         read=read_by("topology"),
     )
     gang: str | None = option(
-        "Gang scheduler, which starts all Pods together or none. [default: the operator's]",
+        "Gang scheduler, which starts all Pods of a job or none. [default: the operator's]",
         metavar="none|volcano|kubernetes|NAME",
         read=read_by("name"),
     )
@@ -189,7 +189,7 @@ class PolicyOptions:
     """What is made of the Pods, and when they go."""
 
     name: str | None = option(
-        "Name of the job. [default: that of COMMAND and five random letters]",
+        "Job name. [default: the script's plus five random letters]",
         "--job-name",
         old=("--name",),
         metavar="NAME",

@@ -9,6 +9,7 @@ from typing import Any
 from ringleader.kubernetes.jobs.job_request import JobRequest, Pairs
 from ringleader.kubernetes.mpijob.annotations import PREFIX
 from ringleader.kubernetes.mpijob.object_metadata import KUEUE
+from ringleader.kubernetes.objects import node_check
 from ringleader.kubernetes.rdma.pod_nics import add_nics
 from ringleader.render.rdma_profiles import Spread
 
@@ -107,6 +108,8 @@ def single_pod(request: JobRequest) -> dict[str, Any]:
         nics = replace(request.rdma, ssh_port=None, spread=Spread.NONE)
         add_nics(pod, nics, job=request.name, role="")
     spec = pod["spec"]
+    if request.check:
+        node_check.give(spec)
     spec["containers"][0]["name"] = CONTAINER
     deadline = {} if request.timeout is None else {"activeDeadlineSeconds": request.timeout}
     space = _given({"namespace": request.namespace})

@@ -58,6 +58,8 @@ def pod_state(pod: PodView) -> str:
     """Return a Pod's state in a word or two, as ``kubectl get pods`` does."""
     if pod.is_deleting:
         return "Terminating"
+    if pod.refusal is not None:
+        return pod.refusal.word
     if pod.reason:
         return pod.reason
     for one in pod.containers:

@@ -64,6 +64,17 @@ WAIT_LIMIT = "ringleader/wait-limit"
 have no address yet, because they are queued or pulled, are waited for as long as the job may live, and those
 that have one and do not answer for as long as the operator allows: 900 s."""
 
+CHECK = "ringleader/check"
+"""Check that each Pod makes before its ranks may start. A Pod that refuses its node has failed:
+`ringleader/on-worker-failure` decides what follows, and a new Pod gets another node."""
+CHECK_QUICK = "quick"
+"""Faults of the Pod's node, found in seconds by an init container of the same image, which needs
+Ringleader: the kernel's log where the Pod can read it, GPUs' memory, RDMA ports."""
+CHECK_CONTAINER = "ringleader-check"
+"""Name of that init container."""
+CHECK_REFUSED = 3
+"""Its exit code where the node has a fault; any other one says that the check itself failed."""
+
 GANG = "ringleader/gang"
 """Gang scheduler of this job: `none`, `volcano`, `kubernetes` (its own, from 1.37 on), or the name of a
 scheduler with scheduler-plugins' coscheduling. Without it: what the operator was started with."""
@@ -110,6 +121,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     MAX_WORKERS: (),
     WAIT_FOR_WORKERS: (WAIT_ANSWER, WAIT_ADDRESS, WAIT_OFF),
     WAIT_LIMIT: (),
+    CHECK: (CHECK_QUICK,),
     GANG: (),
     RDMA_PROFILE: (),
     RDMA_RESOURCE: (),

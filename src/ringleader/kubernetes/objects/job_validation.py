@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ringleader.errors import Fault, refuse
 from ringleader.kubernetes.mpijob import object_names
-from ringleader.kubernetes.mpijob.annotations import SPAWN
+from ringleader.kubernetes.mpijob.annotations import CHECK, CHECK_CONTAINER, SPAWN
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.objects import init_containers, rdma_annotations
 from ringleader.kubernetes.objects.exec_spawn import is_exec
@@ -43,26 +43,43 @@ def _launcher(job: MPIJob, settings: OperatorSettings) -> Found:
     taken = {object_names.MOUNT_PATH: "the hosts"}
     if not is_exec(job):
         taken[job.spec.ssh_auth_mount_path] = "the ssh keys"
+    ours: Collection[str] = _check(job)
+    volumes: Collection[str] = ()
     if settings.image:
         taken[init_containers.MOUNT_PATH] = "what mpirun calls"
-        containers = (init_containers.CONTAINER, init_containers.PORT_CONTAINER)
-        for kind, names, one in (
-            ("containers", containers, "container"),
-            ("initContainers", containers, "container"),
-            ("volumes", (init_containers.VOLUME,), "volume"),
-        ):
-            for index, item in enumerate(spec.get(kind) or ()):
-                if item.get("name") in names:
-                    what = f"{item['name']} is the name of a {one} that the controller adds"
-                    yield f"{where}.{kind}[{index}].name", what, "choose another"
+        ours = (*ours, init_containers.CONTAINER, init_containers.PORT_CONTAINER)
+        volumes = (init_containers.VOLUME,)
+    yield from _names(spec, where, ours, volumes)
     yield from _mounts(spec, where, taken)
+
+
+def _check(job: MPIJob) -> Collection[str]:
+    return {CHECK_CONTAINER} if CHECK in job.metadata.annotations else set()
+
+
+def _names(
+    spec: Mapping[str, Any], where: str, containers: Collection[str], volumes: Collection[str] = ()
+) -> Found:
+    """Yield containers and volumes of a Pod that are called as ours are."""
+    for kind, names, one in (
+        ("containers", containers, "container"),
+        ("initContainers", containers, "container"),
+        ("volumes", volumes, "volume"),
+    ):
+        for index, item in enumerate(spec.get(kind) or ()):
+            if item.get("name") in names:
+                what = f"{item['name']} is the name of a {one} that the controller adds"
+                yield f"{where}.{kind}[{index}].name", what, "choose another"
 
 
 def _worker(job: MPIJob) -> Found:
     worker = job.spec.mpi_replica_specs.worker
-    if worker is not None and not is_exec(job):
-        where = "spec.mpiReplicaSpecs[Worker].template.spec"
-        yield from _mounts(worker.template["spec"], where, {job.spec.ssh_auth_mount_path: "the ssh keys"})
+    if worker is None:
+        return
+    where, spec = "spec.mpiReplicaSpecs[Worker].template.spec", worker.template["spec"]
+    yield from _names(spec, where, _check(job))
+    if not is_exec(job):
+        yield from _mounts(spec, where, {job.spec.ssh_auth_mount_path: "the ssh keys"})
 
 
 def _mounts(spec: Mapping[str, Any], where: str, taken: Mapping[str, str]) -> Found:

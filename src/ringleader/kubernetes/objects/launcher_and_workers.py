@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from ringleader.kubernetes.mpijob import object_names
+from ringleader.kubernetes.mpijob.annotations import CHECK
 from ringleader.kubernetes.mpijob.model import MPIJob
 from ringleader.kubernetes.mpijob.object_metadata import (
     JOB_ROLE,
@@ -25,6 +26,7 @@ from ringleader.kubernetes.objects import (
     gang_scheduling,
     init_containers,
     mpi_environment,
+    node_check,
     rdma_annotations,
     service_and_config_map,
     ssh_secret,
@@ -115,11 +117,18 @@ def launcher_template(job: MPIJob, settings: OperatorSettings) -> Document:
     gang_scheduling.join(pod, job, settings)
     if job.spec.run_launcher_as_worker or job.spec.mpi_replica_specs.worker is None:
         rdma_annotations.give(pod, job, LAUNCHER)
+        if CHECK in job.metadata.annotations:
+            node_check.give(spec)
     return pod
 
 
-def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
-    """Return the Pod of the worker with this index. RequestError where its RDMA profile is unknown."""
+def worker_pod(
+    job: MPIJob, index: int, settings: OperatorSettings, *, left_out: Sequence[str] = ()
+) -> Document:
+    """Return the Pod of the worker with this index. RequestError where its RDMA profile is unknown.
+
+    ``left_out``: nodes that ``ringleader/check`` refused.
+    """
     worker = job.spec.mpi_replica_specs.worker
     assert worker is not None, "a job without workers has no worker's Pod"
     name = object_names.worker(job.metadata.name, index)
@@ -141,6 +150,9 @@ def worker_pod(job: MPIJob, index: int, settings: OperatorSettings) -> Document:
         _add_keys(pod, job, WORKER)
     gang_scheduling.join(pod, job, settings)
     rdma_annotations.give(pod, job)
+    if CHECK in job.metadata.annotations:
+        node_check.give(spec)
+    node_check.keep_off(spec, left_out)
     pod["metadata"] = {
         "name": name,
         "namespace": job.metadata.namespace,

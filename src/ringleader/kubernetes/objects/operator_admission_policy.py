@@ -18,6 +18,8 @@ from ringleader.kubernetes.mpijob.annotations import (
     NUMBERS,
     ON_WORKER_FAILURE,
     PREFIX,
+    RDMA,
+    RDMA_PROFILE,
     RESTART,
 )
 from ringleader.kubernetes.mpijob.crd import PLURAL
@@ -31,6 +33,7 @@ from ringleader.kubernetes.mpijob.object_metadata import (
     Document,
     document,
 )
+from ringleader.kubernetes.objects import rdma_annotations
 
 API = "admissionregistration.k8s.io/v1"
 SINCE = "1.30"
@@ -177,8 +180,13 @@ _EXEC = (
 
 _NOTES = "object.metadata.annotations"
 _BEFORE = f"oldObject.{_NOTES.partition('.')[2]}"
+_WORKERS = (
+    "(has({0}.spec.mpiReplicaSpecs.Worker) && has({0}.spec.mpiReplicaSpecs.Worker.replicas)"
+    " ? {0}.spec.mpiReplicaSpecs.Worker.replicas : 0)"
+)
 _CHANGED = (
     f"has({_NOTES}) && (request.operation == 'CREATE' || !has({_BEFORE})"
+    f" || {_WORKERS.format('object')} != {_WORKERS.format('oldObject')}"
     f" || {_NOTES}.exists(name, name.startsWith('{PREFIX}')"
     f" && !(name in {_BEFORE} && {_BEFORE}[name] == {_NOTES}[name]))"
     f" || {_BEFORE}.exists(name, name.startsWith('{PREFIX}') && !(name in {_NOTES})))"
@@ -199,11 +207,20 @@ def _annotation_rules() -> Iterator[tuple[str, str]]:
         elif name in NUMBERS:
             pattern, what, how = NUMBERS[name]
             yield f"{given}.matches('^{pattern}$')", f"{name} is {what}, {how}"
+        elif name in rdma_annotations.FORMS:
+            what = f"{name} cannot be read: see the guide on Pods that may use the NIC"
+            yield f"{given}.matches(r'^({rdma_annotations.FORMS[name]})$')", what
+    nics = f"!{_NOTES}.exists(name, name.startsWith('{RDMA}')) || '{RDMA_PROFILE}' in {_NOTES}"
+    yield nics, f"annotations {RDMA}* need {RDMA_PROFILE} too"
     least, most = (f"{_NOTES}['{name}']" for name in (MIN_WORKERS, MAX_WORKERS))
     has_least, has_most = (f"'{name}' in {_NOTES}" for name in (MIN_WORKERS, MAX_WORKERS))
     yield f"!({has_most}) || {has_least}", f"{MAX_WORKERS} needs {MIN_WORKERS} too"
     both = f"!({has_least} && {has_most}) || int({least}) <= int({most})"
     yield both, f"{MIN_WORKERS} is above {MAX_WORKERS}"
+    workers = _WORKERS.format("object")
+    few = f"!({has_least}) || int({least}) <= {workers}"
+    yield few, f"replicas of Worker are below {MIN_WORKERS}"
+    yield f"!({has_most}) || int({most}) >= {workers}", f"replicas of Worker are above {MAX_WORKERS}"
     restarts = f"'{ON_WORKER_FAILURE}' in {_NOTES} && {_NOTES}['{ON_WORKER_FAILURE}'] == '{RESTART}'"
     yield f"!({has_least}) || !({restarts})", f"an elastic job ({MIN_WORKERS}) continues: not {RESTART}"
 

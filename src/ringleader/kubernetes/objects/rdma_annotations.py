@@ -11,6 +11,7 @@ from ringleader.kubernetes.mpijob import annotations as names
 from ringleader.kubernetes.mpijob.object_metadata import LAUNCHER, WORKER, Document
 from ringleader.kubernetes.objects.exec_spawn import is_exec
 from ringleader.kubernetes.rdma.pod_nics import add_environment, add_nics, advice_on, runs_as_root
+from ringleader.kubernetes.rdma.request import FORMS as _FORMS
 from ringleader.kubernetes.rdma.request import NicAllocation, RdmaRequest, allocate, faults, pairs_of
 from ringleader.render.rdma_profiles import PROFILES, Spread, Way
 
@@ -25,6 +26,8 @@ _ANNOTATIONS = {
     if name.startswith(names.RDMA)
 }
 """Field of a request → annotation that says it."""
+FORMS: Mapping[str, str] = {name: _FORMS[field] for field, name in _ANNOTATIONS.items()}
+"""Annotation → pattern of its text."""
 
 _WORKER = "spec.mpiReplicaSpecs[Worker].template.spec.containers[0].resources"
 

@@ -344,7 +344,9 @@ def _impossible_in_a_runtime(job: MPIJob, gang: str) -> Found:
         yield f"metadata.annotations[{notes.GANG}]", what, alone
     policy = job.spec.run_policy
     odd = [
-        f"metadata.annotations[{name}]" for name in job.metadata.annotations if name.startswith(notes.RDMA)
+        f"metadata.annotations[{name}]"
+        for name in job.metadata.annotations
+        if name.startswith((notes.RDMA, notes.CHECK))
     ]
     odd += ["spec.runPolicy.backoffLimit (--backoff-limit)"] if policy.backoff_limit else []
     ttl = policy.ttl_seconds_after_finished

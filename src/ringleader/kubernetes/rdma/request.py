@@ -164,11 +164,30 @@ MOST_PAIRS = 16
 
 _DNS = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DOMAIN = rf"{_DNS}(\.{_DNS})*"
-_RESOURCE = re.compile(rf"{_DOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
+_WORD = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_RESOURCE = re.compile(rf"{_DOMAIN}/{_WORD}")
 _NETWORK = re.compile(rf"({_DNS}/)?{_DOMAIN}(@[a-z0-9]{{1,15}})?")
 _NAME = re.compile(_DOMAIN)
-_LABEL = re.compile(rf"({_DOMAIN}/)?[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?")
-_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_LABEL = re.compile(rf"({_DOMAIN}/)?{_WORD}")
+_VALUE = re.compile(f"({_WORD})?")
+
+
+def _listed(word: str) -> str:
+    """Return the pattern of words with commas between them."""
+    return rf"\s*({word})?\s*(,\s*({word})?\s*)*"
+
+
+FORMS: Mapping[str, str] = {
+    "rdma_resource": f"({_RESOURCE.pattern})?",
+    "rdma_claim_template": f"({_NAME.pattern})?",
+    "rdma_network": _listed(_NETWORK.pattern),
+    "node_label": _listed(rf"nfd|nfd-0\.12|{_LABEL.pattern}={_VALUE.pattern}"),
+    "rdma_count": "0*[1-9][0-9]{0,8}",
+    "rdma_ssh_port": "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])",
+    "rdma_spread": "|".join(Spread),
+    "rdma": "|".join(PROFILES),
+}
+"""Field → pattern of the text by which an annotation gives it: for whoever sees nothing else of the job."""
 
 Found = Iterator[tuple[str, str, str]]
 """Faults: field of the request, what is wrong, what to write instead."""

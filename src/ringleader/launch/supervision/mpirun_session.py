@@ -311,6 +311,8 @@ class Supervisor(Session[RankState]):
         missing = [state for state in self.ranks.values() if state.hello is None]
         if self.mpirun.ended:
             self.losses.append(Loss(what=Lost.MPI, at=now))
+            if self.mpirun.supervisor_signaled is not None:  # mpirun obeyed it before `RACE` was over
+                self.losses.append(Loss(what=Lost.SUPERVISOR, at=now))
             if self.root_cause() is not None:
                 self.stop_for(Cause(why=Why.LOST, at=now))
                 return

@@ -9,20 +9,9 @@ from typing import Any
 import numpy as np
 
 ALL_TYPES = (
-    "bool",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "float16",
-    "bfloat16",
-    "uint32",
-    "int32",
-    "float32",
-    "uint64",
-    "int64",
-    "float64",
-)
+    "bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "uint32", "int32", "float32", "uint64",
+    "int64", "float64",
+)  # fmt: skip
 
 
 class Bridge:
@@ -36,17 +25,9 @@ class Bridge:
     dtypes: Sequence[str] = ALL_TYPES
     operations: frozenset[str] = frozenset(
         {
-            "allreduce",
-            "grouped_allreduce",
-            "allgather",
-            "grouped_allgather",
-            "broadcast",
-            "alltoall",
-            "reducescatter",
-            "grouped_reducescatter",
-            "broadcast_object",
-            "allgather_object",
-            "join",
+            *("allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "join"),
+            *("grouped_allreduce", "grouped_allgather", "grouped_reducescatter"),
+            *("broadcast_object", "allgather_object"),
         }
     )
     """What the adapter has. ``broadcast_`` and ``allreduce_`` are asked of `in_place`, gradients of

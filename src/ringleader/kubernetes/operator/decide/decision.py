@@ -132,6 +132,8 @@ class CreateWorker:
 
     index: int
     name: str
+    left_out: tuple[str, ...] = ()
+    """Nodes that it must not get."""
 
 
 @dataclass(frozen=True, kw_only=True)

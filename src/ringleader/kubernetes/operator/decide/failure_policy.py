@@ -23,7 +23,7 @@ from ringleader.kubernetes.operator.decide.first_failure import (
     with_first_failure,
 )
 from ringleader.kubernetes.operator.decide.restarts import RestartRecord
-from ringleader.kubernetes.pod_view import PodFailure, PodView
+from ringleader.kubernetes.pod_view import NODE_REFUSED, PodFailure, PodView
 
 BACKOFF = "BackoffLimitExceeded"
 EVICTED = "Evicted"
@@ -130,12 +130,13 @@ def _other_end(builder: DecisionBuilder, failures: FailureHistory) -> tuple[str,
             f"{len(evicted)}/{total} workers are evicted", failures.first
         )
     new = restarts.failed_workers(builder.job, workers, failures.record)
+    is_refused = any(pod.refusal is not None for pod in new)
     if new and restarts.policy(builder.job) == FAIL:
-        return conditions.WORKER_FAILED, with_first_failure(
+        return NODE_REFUSED if is_refused else conditions.WORKER_FAILED, with_first_failure(
             f"{len(new)}/{total} workers failed", failures.first
         )
     if new and not failures.record.cause and restarts.is_exhausted(builder.job, failures.record):
-        return conditions.RESTART_LIMIT, with_first_failure(
+        return NODE_REFUSED if is_refused else conditions.RESTART_LIMIT, with_first_failure(
             _limit_text(builder, new, failures.record), failures.first
         )
     refused = obstacles.terminal(builder.observed)

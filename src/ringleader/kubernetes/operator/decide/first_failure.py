@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.operator.decide.conditions import LONGEST_MESSAGE
 from ringleader.kubernetes.operator.decide.decision import JobPods, LogRequest
-from ringleader.kubernetes.pod_view import PodFailure, failure_of
+from ringleader.kubernetes.pod_view import NODE_REFUSED, PodFailure, failure_of
 
 FIRST_FAILURE = "ringleader/first-failure"
 """Annotation of the ConfigMap: the first failure as JSON."""
@@ -23,8 +23,8 @@ EPISODE = 900.0
 
 
 def log_request(failure: PodFailure) -> LogRequest | None:
-    """Return the log that says more, or ``None`` where nothing has run."""
-    if not failure.container:
+    """Return the log that says more, or ``None`` where nothing has run, or where its end is known already."""
+    if not failure.container or failure.word == NODE_REFUSED:
         return None
     return LogRequest(pod=failure.pod, container=failure.container, previous=failure.was_restarted)
 

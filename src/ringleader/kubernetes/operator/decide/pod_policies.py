@@ -11,7 +11,7 @@ from dataclasses import replace
 from ringleader.kubernetes.client import rfc3339
 from ringleader.kubernetes.client.api_resources import JOBS, MPIJOBS, PODS
 from ringleader.kubernetes.client.cluster import Object
-from ringleader.kubernetes.client.object_fields import is_deleting
+from ringleader.kubernetes.client.object_fields import annotations_of, is_deleting
 from ringleader.kubernetes.mpijob import object_names
 from ringleader.kubernetes.mpijob.model import CleanPodPolicy, LauncherCreationPolicy
 from ringleader.kubernetes.mpijob.status import ConditionType, ReplicaStatus, Truth
@@ -31,7 +31,7 @@ from ringleader.kubernetes.operator.decide.decision import (
     Delete,
     Patch,
 )
-from ringleader.kubernetes.operator.decide.restarts import restarts_whole
+from ringleader.kubernetes.operator.decide.restarts import record_of, restarts_whole
 from ringleader.kubernetes.pod_view import AT_ONCE, PodView
 
 TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy in replica spec"
@@ -39,8 +39,11 @@ TEMPLATE_MESSAGE = "Restart policy in pod template overridden by restart policy 
 
 def create_workers(builder: DecisionBuilder) -> list[Action]:
     """Return the creation of every worker that is missing: all side by side."""
-    job = builder.job.metadata.name
-    return [CreateWorker(index=index, name=object_names.worker(job, index)) for index in builder.pods.missing]
+    job, left_out = builder.job.metadata.name, record_of(annotations_of(builder.observed.config_map)).left_out
+    return [
+        CreateWorker(index=index, name=object_names.worker(job, index), left_out=left_out)
+        for index in builder.pods.missing
+    ]
 
 
 def may_launch(builder: DecisionBuilder) -> bool:

@@ -38,6 +38,8 @@ COUNTED = "ringleader/replaced"
 """uids, shortened, of failed Pods that are counted and not yet gone."""
 CAUSE = "ringleader/restarting"
 """Why the whole job is being started anew; there only until all its old Pods are gone."""
+LEFT_OUT = "ringleader/left-out"
+"""Nodes that ``ringleader/check`` refused: no worker is made on them again."""
 
 DEFAULT_LIMIT = 6
 """As for the launcher's Job."""
@@ -55,6 +57,7 @@ class RestartRecord:
     """Seconds since the epoch."""
     counted: frozenset[str] = frozenset()
     cause: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def pause_over(self) -> float:
@@ -71,6 +74,7 @@ def record_of(notes: Mapping[str, str]) -> RestartRecord:
         last=rfc3339.seconds_of(notes.get(LAST, "")),
         counted=frozenset(notes.get(COUNTED, "").split()),
         cause=notes.get(CAUSE, ""),
+        left_out=tuple(notes.get(LEFT_OUT, "").split()),
     )
 
 
@@ -129,7 +133,7 @@ def failed_workers(
     return [
         pod
         for pod in workers
-        if pod.phase == "Failed"
+        if pod.has_failed
         and not pod.is_deleting
         and short(pod.uid) not in record.counted
         and bool(pod.disruption) == disrupted
@@ -157,7 +161,7 @@ def replace_failed(
     if record.cause:
         return _start_anew(builder)
     workers, is_whole = tuple(builder.pods.workers.values()), restarts_whole(job)
-    counted = [pod for pod in workers if pod.phase == "Failed" and short(pod.uid) in record.counted]
+    counted = [pod for pod in workers if pod.has_failed and short(pod.uid) in record.counted]
     new = failed_workers(job, workers, record)
     disrupted = failed_workers(job, workers, record, disrupted=True)
     if disrupted and is_whole:
@@ -188,6 +192,10 @@ def _count(builder: DecisionBuilder, record: RestartRecord, cause: str, new: Seq
     """Count one restart, and say so."""
     number = record.count + 1
     builder.annotations |= {COUNT: str(number), LAST: builder.at}
+    nodes = dict.fromkeys(pod.node for pod in new if pod.refusal is not None and pod.node)
+    if nodes:
+        builder.annotations[LEFT_OUT] = " ".join(dict.fromkeys((*record.left_out, *nodes)))
+        cause += f"; left out: {', '.join(nodes)}"
     if restarts_whole(builder.job):
         _forget_failures(builder, cause)
         what = "the job starts from its beginning"

@@ -139,8 +139,9 @@ class Applier:
         match action:
             case Create(resource=resource, document=document):
                 await self._create(job, resource, document, outcome)
-            case CreateWorker(index=index):
-                await self._create(job, PODS, worker_pod(job, index, self._settings), outcome)
+            case CreateWorker(index=index, left_out=left_out):
+                document = worker_pod(job, index, self._settings, left_out=left_out)
+                await self._create(job, PODS, document, outcome)
             case CreateKeys():
                 await self._create_keys(job, action, outcome)
             case Patch():
