@@ -161,7 +161,7 @@ def test_the_wires_are_a_table(run: Run) -> None:
     assert "10% went by TCP" in text and "h2" not in re.findall(r'data-name="host">([^<]*)<', page)
     assert 'id="transport"' not in render(run)
     # In a table of text those of the largest size, and warnings of all.
-    wires, told = "RDMA over Ethernet (RoCE) 90%, TCP 10% of 1 GiB", transport_lines(proved)
+    wires, told = "RDMA over Ethernet (RoCE) carried 90%, TCP 10% of 1 GiB", transport_lines(proved)
     assert told == [f"4×2: h<1> to other hosts: {wires}", "! 4×2: h<1>: 10% went by TCP", "! 2×2: h1: odd"]
     assert all(line in runs_text([proved]) for line in told)
 

@@ -92,7 +92,7 @@ def test_runs_of_every_kind_are_read_in_their_place(tmp_path: Path, call: Call) 
         run_file.write(run, tmp_path / name)
     job, words = tmp_path / "t", ("--per-host", "4", "--ranks", "1,16")
     said = [call("predict", job, "--curve", tmp_path / curve, *words)[1] for curve in ("p", "a")]
-    assert all("33.0 ms a step on one rank, 8 MiB of gradients" in one for one in said)
+    assert all("33.0 ms per step on one rank, 8 MiB of gradients" in one for one in said)
     assert said[0].splitlines()[5] != said[1].splitlines()[5]
     for wrong in ((tmp_path / "p",), (job, "--curve", job)):
         code, _, err = call("predict", *wrong)
