@@ -164,6 +164,7 @@ POINTS = (
     (),
     (bare(1, 1),),
     (bare(2, 2, 10.0),),
+    (bare(1, 1, 10.0), bare(1, 2, 19.0)),
     (bare(1, 1, 10.0), bare(1, 2, 25.0, uncoupled=(21.0,)), bare(2, 1, 18.0), bare(2, 2)),
     tuple(bare(2**n, 1, 2.0**n, uncoupled=(2.0**n,) if n else ()) for n in range(8)),
 )
@@ -176,6 +177,7 @@ STAGES = [
     ("pairs", partial(only, field="transfers", count=99, latency=None, size=0)),
     ("pairs", partial(replace, line_rate=None)),
     ("collective", partial(replace, series=())),
+    ("collective", partial(replace, line_rate=None)),
     ("collective", lambda run: only(run, "series", 1, results=run.series[0].results[:1])),
     ("collective", partial(replace, ranks=1, per_host=1)),
     ("training", partial(replace, arms=())),

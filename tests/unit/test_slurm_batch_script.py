@@ -102,8 +102,8 @@ def test_hostile_words_reach_the_command_as_they_are(tmp_path: Path, requeue: bo
 SCONTROL = 'scontrol() { echo "$@"; }\n'
 LATE = SCONTROL + 'kill() { [ "$1" != -0 ] || sleep 0.5; builtin kill "$@"; }\n'
 SIGNAL = "kill -USR1 $PPID; while :; do sleep 0.05; done"
-AGAIN = ("requeue 7\n", "ringleader: the time limit is near: job 7 is queued again\n")
-NOT_AGAIN = ("", "ringleader: job 7 could not be queued again\n")
+AGAIN = ("requeue 7\n", "ringleader: the time limit is near: job 7 is requeued\n")
+NOT_AGAIN = ("", "ringleader: job 7 could not be requeued\n")
 CANNOT = "scontrol() { return 1; }\n"
 NOT_SENT = "kill -TERM $PPID; for i in {1..60}; do sleep 0.05; done"
 ENDS = {

@@ -76,6 +76,8 @@ def test_servers_beside_workers_carry_the_same_at_any_size_and_ports_share_the_b
     for hosts, servers, carried in ((4, 0, 75), (100, 0, 99), (10, 1, 900), (2, 4, 50)):
         shape = Shape(hosts=hosts, per_host=1, servers=servers)
         assert server_traffic(100.0, shape) == pytest.approx(carried)
+    alone = Shape(hosts=1, per_host=2)
+    assert all_reduce_seconds("servers", 1e9, alone, NETWORK) == pytest.approx(2 * LINK.seconds(1e9))
     two, shape = Network(name="a", between=LINK, within=LINK, ports=2), Shape(hosts=8, per_host=1)
     assert all_reduce_seconds("ring", 1e9, shape, two) == pytest.approx(formula("ring", 1e9, 8) / 2, rel=0.01)
 

@@ -86,6 +86,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "parts.json": '{"batch": 1, "parts": {"speed": 1}, "layers": 3, '
         '"points": [{"ranks": 3, "per_host": 2, "rate": 1, "sharing": 2}]}',
         "curve.txt": "# bytes seconds\n8, 2e-5\n1000000 3e-4\n10000000 3e-3\n",
+        "few.txt": "8 x\n1 2 3\n",
         "no-curve.txt": "8 x\n1 2 3\n" + "no\n" * 998,
     }.items():
         Path(name).write_text(text)
