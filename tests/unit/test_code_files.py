@@ -53,6 +53,22 @@ def test_without_ignores_everything_but_caches_is_sent(project):
     assert listed(str(project)) == sorted(TREE[:-1]) and listed(f"{project}/sub") == [], "a submodule"
 
 
+@pytest.mark.parametrize("repository", [True, False])
+def test_gitignore_counts_in_a_repository_and_outside(project, repository):
+    if repository:
+        git(project, "init", "-q")
+        git(project / "pack/deep", "init", "-q")
+        (project / "forced.bin").write_text("")
+        (project / "gone.py").write_text("")
+        git(project, "add", "-f", "forced.bin", "gone.py")
+        (project / "gone.py").unlink()
+    (project / ".gitignore").write_text("/data/\n*.bin\n")
+    (project / "pack/.gitignore").write_text("!a.bin\n/deep\n")
+    wanted = [".gitignore", "pack/.gitignore", "pack/a.bin", "pack/a.py", "train.py"]
+    assert listed(f"{project}/pack") == [name[5:] for name in wanted if name.startswith("pack/")]
+    assert listed(str(project)) == sorted([*wanted, *(["forced.bin"] if repository else [])])
+
+
 def frozen_here(project, store, **sync):
     job = Job(command=("true",), workdir=str(project), sync=Sync(on=True, target=str(store), **sync))
     return frozen(job, {}, lambda text: None)
@@ -272,19 +288,3 @@ def test_the_sweep_keeps_what_is_new_what_is_used_and_what_ranks_wrote(project, 
     assert not trees[0].exists() and not trees[3].exists() and not left.exists()
     assert [path.name for path in trees[1].rglob("*")] == ["result"]
     assert all((tree / "train.py").is_file() for tree in (trees[2], *trees[4:]))
-
-
-@pytest.mark.parametrize("repository", [True, False])
-def test_gitignore_counts_in_a_repository_and_outside(project, repository):
-    if repository:
-        git(project, "init", "-q")
-        git(project / "pack/deep", "init", "-q")
-        (project / "forced.bin").write_text("")
-        (project / "gone.py").write_text("")
-        git(project, "add", "-f", "forced.bin", "gone.py")
-        (project / "gone.py").unlink()
-    (project / ".gitignore").write_text("/data/\n*.bin\n")
-    (project / "pack/.gitignore").write_text("!a.bin\n/deep\n")
-    wanted = [".gitignore", "pack/.gitignore", "pack/a.bin", "pack/a.py", "train.py"]
-    assert listed(f"{project}/pack") == [name[5:] for name in wanted if name.startswith("pack/")]
-    assert listed(str(project)) == sorted([*wanted, *(["forced.bin"] if repository else [])])

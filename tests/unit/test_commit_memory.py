@@ -71,15 +71,6 @@ def test_a_rank_killed_while_it_writes_leaves_the_commit_before(store):
     assert after.held() == (2,) and bytes(after.view(2)) == b"b" * 10000
 
 
-def test_buffers_grow_and_views_stay(store):
-    one, other = rank_of(store), rank_of(store)
-    commit(one, 1, b"a" * 100)
-    before = one.view(1)
-    commit(one, 2, b"b" * 1_000_000)
-    assert bytes(before) == b"a" * 100 == bytes(one.view(1))
-    assert bytes(other.view(1)) == b"a" * 100 and bytes(other.view(2)) == b"b" * 1_000_000
-
-
 def test_a_job_that_goes_on_from_an_older_commit_forgets_the_newer(store):
     rank = rank_of(store)
     commit(rank, 6, b"6")

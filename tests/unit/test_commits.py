@@ -145,28 +145,6 @@ def test_the_slices_of_a_host_make_the_whole(sizes, local_size):
         assert bytes(memory[start : start + tensor.numel()]) == bytes(tensor.tolist())
 
 
-@pytest.mark.parametrize(("size", "per_host"), [(1, 1), (2, 2), (3, 3), (4, 2), (4, 1)])
-def test_ranks_write_together_and_every_host_has_the_whole(size, per_host):
-    job = Job(size, per_host)
-    tensors = [torch.randn(20_000), torch.randn(7), torch.randn(300, 300)]
-
-    def act(rank, peers):
-        commits = job.joined(Commits(TensorCodec()), rank, peers)
-        for step in (1, 2, 3):
-            mine = [tensor + step for tensor in tensors]
-            assert commits.write(content(model=mine, step=step), [step + rank]) == [step + size - 1]
-            assert commits.number == step
-
-    assert job.run(act) == [None] * size
-    for host in range(len(job.hosts)):
-        commits = on_host(job, host)
-        assert sorted(commits.memory.held()) == [2, 3]
-        for number in (2, 3):
-            torch.testing.assert_close(
-                read(commits, "model", number), [one + number for one in tensors], rtol=0, atol=0
-            )
-
-
 def test_each_rank_of_a_host_writes_its_slice_alone(monkeypatch):
     job, tensor, written = Job(2, 2), torch.arange(1 << 20, dtype=torch.uint8), []
 

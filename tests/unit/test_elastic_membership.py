@@ -23,7 +23,6 @@ from ringleader.launch.elastic.layout import (
 from ringleader.launch.elastic.membership import decide
 from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, State
-from ringleader.launch.elastic_history import line_of
 
 STORIES = stories(Path(__file__).with_name("membership_stories.txt"))
 
@@ -116,17 +115,6 @@ def test_a_survivor_that_notices_first_is_not_blamed():
     job.tell("rank_ended", incarnation=1, signal=9)
     assert job.state.trouble.why == "rank 1 on h1 was killed by SIGKILL"
     assert job.settle() is Phase.RUNNING
-
-
-def test_a_rank_that_fails_like_one_before_that_had_its_number_is_told_of():
-    job = running(hosts={"h1": 2})
-    job.kill_rank(0)
-    while len(job.told) < 2:
-        job.answer(0)
-    job.kill_rank(1)  # which is rank 0 now, while not all take part in its generation yet
-    assert job.settle() is Phase.RUNNING
-    lines = [text for event in job.events if "rank 0 on h1 was killed by SIGKILL" in (text := line_of(event))]
-    assert len(lines) == 2 and "generation" not in lines[0] and "generation" in lines[1]
 
 
 def test_while_all_hosts_are_out_the_job_waits_for_one_that_comes_back():

@@ -127,29 +127,6 @@ def test_handlers_of_scripts_are_called():
     assert calls == ["save", "save", "restore", "sync", "save"]
 
 
-def test_the_function_is_entered_again_when_hosts_have_changed():
-    state = hvd.elastic.TorchState(batch=0)
-    resets = []
-    state.register_reset_callbacks([lambda: resets.append(state.batch)])
-    entered = []
-
-    @hvd.elastic.run
-    def training(state, last):
-        """Train."""
-        entered.append(state.batch)
-        while state.batch < last:
-            state.batch += 1
-            if state.batch == 2:
-                state.on_hosts_updated(1, HostUpdateResult.added)
-            state.commit()
-        return "trained"
-
-    assert training.__doc__ == "Train."
-    assert training(state, last=4) == "trained"
-    assert (entered, resets) == ([0, 2], [2])
-    assert hvd.size() == 1
-
-
 @pytest.mark.parametrize(
     ("updates", "skip_sync"),
     [

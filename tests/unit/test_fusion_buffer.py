@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ringleader.engine import fusion_buffer
 from ringleader.engine.fusion_buffer import (
-    MOST_ROUND_PLANS,
     FusionBuffer,
     FusionLimits,
     RoundPlans,
@@ -135,14 +134,6 @@ def test_what_is_not_repeated_is_not_kept():
     works[1].repeated = False
     assert plans.of(works) is not plans.of(works)
     assert plans.of([works[0]]) is not plans.of([works[0]])  # one alone costs as much to look up
-
-
-def test_plans_are_bounded():
-    plans, first = RoundPlans(), [work("a"), work("b")]
-    known = plans.of(first)
-    for at in range(MOST_ROUND_PLANS):
-        plans.of([work(f"{at}.a"), work(f"{at}.b")])
-    assert plans.of(first) is not known
 
 
 @given(st.permutations(range(12)), st.permutations(range(12)))

@@ -13,7 +13,6 @@ from ringleader.agents import unix_messages
 from ringleader.agents.elastic.generation_client import (
     AgentGoneError,
     Generation,
-    LeaveError,
     ProxyConnection,
     RankConnection,
 )
@@ -144,27 +143,6 @@ def test_a_generation_begins(host, pair):
     assert host.events("rank_attached") == [{"do": "rank_attached", "incarnation": 11, "generation": 3}]
 
 
-def test_memory_is_made_once_and_is_zero(host, pair):
-    ranks, proxies = pair
-    started(host, ranks)
-    fds = []
-    for one in (*ranks, proxies[1]):
-        message, got = segment(host, one)
-        assert message["nbytes"] == 8192
-        fds += got
-    with mmap.mmap(fds[0], 8192) as first, mmap.mmap(fds[2], 8192) as last:
-        assert first[:] == bytes(8192)
-        first[:3] = b"abc"
-        assert last[:3] == b"abc"
-    for fd in fds:
-        os.close(fd)
-    before = len(os.listdir("/proc/self/fd"))
-    for one in ranks:
-        one.free_segment(3, "flags")
-    host.serve()
-    assert len(os.listdir("/proc/self/fd")) == before - 1
-
-
 def test_memory_of_a_rank_that_ended_is_not_held_by_the_next_with_its_descriptor(host, pair):
     ranks, _proxies = pair
     started(host, ranks)
@@ -249,16 +227,6 @@ def test_updates_and_notices_stay_known(host, pair):
         assert (one.updates(), one.leaving(), one.preparing()) == ((2, BOTH), True, True)
     host.service.set_preparing(False)
     assert not later.preparing()
-
-
-def test_leaving(host, pair):
-    ranks, proxies = pair
-    host.service.leave(11, "the job continues with fewer")
-    with pytest.raises(LeaveError, match="with fewer"):
-        ranks[1].next_generation(SECONDS)
-    host.service.end_world(1)
-    with pytest.raises(LeaveError):
-        proxies[0].order(SECONDS)
 
 
 def test_the_end_of_the_agent(host, pair):

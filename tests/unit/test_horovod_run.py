@@ -191,18 +191,3 @@ def test_all_keywords_of_horovod_are_known():
         api.run(print, nonsense=1)
     assert ringleader.runner.run is ringleader.runner.run
     assert not hasattr(ringleader.runner, "nonsense")
-
-
-@pytest.mark.process
-def test_ranks_of_horovods_path_have_its_variables():
-    def variables():
-        import os
-
-        return {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
-
-    expected = {"HOROVOD_CONTROLLER": "mpi", "HOROVOD_CPU_OPERATIONS": "mpi", "HOROVOD_HOSTNAME": "localhost"}
-    for kind in ("", "LOCAL_", "CROSS_"):
-        expected |= {f"HOROVOD_{kind}RANK": "0", f"HOROVOD_{kind}SIZE": "1"}
-    assert ringleader.runner.run(variables, num_proc=1) == [expected]
-    assert ringleader.runner.run(variables, np=1) == [expected]
-    assert api.run(variables, np=1) == [{}]

@@ -2,20 +2,14 @@
 
 import io
 import pickle
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from tests.time_limits import patience
 
-from ringleader.errors import RingleaderError
 from ringleader.runner import hosts, settings, shell_commands, tiny_shell_exec
 from ringleader.runner.hosts import (
     FixedHosts,
-    HostDiscoveryScript,
     HostManager,
     HostState,
     HostUpdateResult,
@@ -74,25 +68,6 @@ def test_a_shells_command():
         assert (stdout.getvalue(), stderr.getvalue()) == (out, err)
         if not err:
             assert tiny_shell_exec.execute(command) == (out, code)
-
-
-@pytest.mark.process
-def test_a_command_ends_with_the_process_that_started_it(tmp_path):
-    pid = tmp_path / "pid"
-    code = (
-        "from ringleader.runner.shell_commands import execute\n"
-        f"execute('echo $$ > {pid}.part; mv {pid}.part {pid}; sleep 60; true')\n"
-    )
-    starter = subprocess.Popen([sys.executable, "-c", code])
-    until = time.monotonic() + patience(20)
-    while not pid.exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    shell = int(pid.read_text())
-    starter.kill()
-    starter.wait()
-    while Path(f"/proc/{shell}").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not Path(f"/proc/{shell}").exists()
 
 
 def test_small_parts():
@@ -182,17 +157,6 @@ def test_a_host_that_failed_is_out_for_good():
 def test_ranges_outside_of_the_limits(limits):
     with pytest.raises(ValueError, match="Provided cooldown"):
         HostState(limits)
-
-
-@pytest.mark.process
-def test_a_discovery_script(tmp_path):
-    script = tmp_path / "find"
-    script.write_text("#!/bin/sh\necho h1:2\necho\necho h2\n")
-    script.chmod(0o755)
-    assert HostDiscoveryScript(str(script), 3).find_available_hosts_and_slots() == {"h1": 2, "h2": 3}
-    script.write_text("#!/bin/sh\nexit 4\n")
-    with pytest.raises(RingleaderError, match="exit code 4"):
-        HostDiscoveryScript(str(script), 3).find_available_hosts_and_slots()
 
 
 def test_settings_travel_without_their_discovery():

@@ -185,20 +185,6 @@ def test_proxies_are_heard_and_hear_of_the_agents_end(launcher, tmp_path):
     launcher.until("lost")
 
 
-def test_many_ranks_with_large_environments_are_spawned_at_once(warm):
-    """More than the fork server's socket takes, and one that is longer than a packet may be."""
-    for incarnation in range(24):
-        large = "x" * (400_000 if incarnation == 7 else 30_000)
-        parts = {f"LARGE_{number}": large[:100_000] for number in range(-(-len(large) // 100_000))}
-        warm.agents.tell(HOST, do="spawn", incarnation=incarnation, env=parts)
-    warm.wait(lambda: len(warm.ranks) == 24, "24 rank agents")
-    spawned = {number: warm.until("spawned", incarnation=number).warm for number in range(24)}
-    assert all(spawned.values())
-    for rank in warm.ranks.values():
-        warm.tell(rank, do="stop", grace=0.0)
-        warm.finish(rank)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_the_agent_is_a_notice(launcher, number):
     os.kill(launcher.pid, number)

@@ -1,7 +1,6 @@
 """What a host says about itself, read from fake file systems and from tables."""
 
 import ast
-import os
 import socket
 from pathlib import Path
 
@@ -11,29 +10,6 @@ from ringleader.agents import hardware, host_facts_script, light_imports, rank_i
 from ringleader.launch.host_probe.remote_hosts import program, read_answer
 
 TWO_THREADS = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
-
-
-def test_rdma_ports(tmp_path):
-    assert hardware.rdma_ports(tmp_path) == []
-    place = "sys/class/infiniband/mlx5_0"
-    write(tmp_path, {f"{place}/ports/1/state": "4: ACTIVE"})
-    (found,) = hardware.rdma_ports(tmp_path)
-    assert (found["file"], found["unusable"]) == ("", ""), "its device file was not given to this container"
-    files = {
-        f"{place}/node_type": "1: CA",
-        f"{place}/ports/1/link_layer": "InfiniBand",
-        f"{place}/ports/1/gid_attrs/ndevs/0": "",
-        f"{place}/ports/1/gid_attrs/ndevs/1": "ib0",
-        "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
-        "dev/infiniband/uverbs0": "",
-    }
-    write(tmp_path, files)
-    (tmp_path / place / "device").mkdir()
-    (tmp_path / place / "device/driver").symlink_to("../../../bus/pci/drivers/mlx5_core")
-    port = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "link_layer": "InfiniBand", "node_type": 1}
-    port |= {"driver": "mlx5_core", "netdev": "ib0", "unusable": ""}
-    port["file"] = str(tmp_path / "dev/infiniband/uverbs0")
-    assert hardware.rdma_ports(tmp_path) == [port]
 
 
 def write(root, files):
@@ -241,28 +217,6 @@ def test_answer_among_other_output():
         assert read_answer(stdout) == found
 
 
-def test_whole_answer_of_this_machine(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("print(1)")
-    environ = {"PATH": "/bin:/usr/bin", "SSH_CONNECTION": "10.0.0.9 5000 10.0.0.1 22"}
-    question = {
-        "workdir": str(tmp_path),
-        "script": "train.py",
-        "program": "sh",
-        "path": "/bin:/usr/bin",
-        "names": ["localhost"],
-    }
-    found = host_facts_script.answer(question, environ)
-    assert {cpu for core in found["cores"] for cpu in core} == os.sched_getaffinity(0)
-    assert found["script"] == host_facts_script.checksum(script) and len(found["script"]) == 64
-    assert found["program"].endswith("/sh") and found["names"]["localhost"]
-    assert found["limits"]["shm"][0] >= found["limits"]["shm"][1] >= 0
-    missing = host_facts_script.answer(
-        {"workdir": str(tmp_path), "script": "no.py", "program": "sh", "path": str(tmp_path)}, environ
-    )
-    assert missing["script"] == "" and missing["program"] == ""
-
-
 @pytest.mark.parametrize(
     ("first", "why"),
     [
@@ -295,3 +249,26 @@ def test_scripts_that_cannot_be_read(tmp_path):
     question = {"workdir": str(tmp_path), "program": "sh", "interpreted": "missing", "is_python": True}
     answer = host_facts_script.answer(question, {})
     assert (answer["unstartable"], answer["unreadable"]) == ("", "does not exist")
+
+
+def test_rdma_ports(tmp_path):
+    assert hardware.rdma_ports(tmp_path) == []
+    place = "sys/class/infiniband/mlx5_0"
+    write(tmp_path, {f"{place}/ports/1/state": "4: ACTIVE"})
+    (found,) = hardware.rdma_ports(tmp_path)
+    assert (found["file"], found["unusable"]) == ("", ""), "its device file was not given to this container"
+    files = {
+        f"{place}/node_type": "1: CA",
+        f"{place}/ports/1/link_layer": "InfiniBand",
+        f"{place}/ports/1/gid_attrs/ndevs/0": "",
+        f"{place}/ports/1/gid_attrs/ndevs/1": "ib0",
+        "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
+        "dev/infiniband/uverbs0": "",
+    }
+    write(tmp_path, files)
+    (tmp_path / place / "device").mkdir()
+    (tmp_path / place / "device/driver").symlink_to("../../../bus/pci/drivers/mlx5_core")
+    port = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "link_layer": "InfiniBand", "node_type": 1}
+    port |= {"driver": "mlx5_core", "netdev": "ib0", "unusable": ""}
+    port["file"] = str(tmp_path / "dev/infiniband/uverbs0")
+    assert hardware.rdma_ports(tmp_path) == [port]

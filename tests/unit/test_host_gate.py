@@ -163,13 +163,6 @@ def test_a_measurement_that_breaks_is_the_fault_of_the_host_whose_rank_failed(ho
     assert fault.where == "--check" and "rank 1 was killed" in fault.what
 
 
-def test_a_reading_that_fails_afterwards_is_no_check_of_hosts():
-    ended = Fault(where="the ranks", what="exit code 1")
-    judged = host_gate.judge({"h1": facts("h1"), "h2": facts("h2")}, faults=[ended])
-    assert host_gate.left_out(judged, FOUR[:2]) == {}
-    assert host_gate.shared(judged)[0] == "the job that read the hosts failed: exit code 1"
-
-
 def result(id, *hosts, verdict=failed, **words):
     return replace(verdict("seen", remedy="do"), id=id, hosts=hosts, **words)
 

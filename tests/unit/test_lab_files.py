@@ -4,7 +4,6 @@ import gzip
 import lzma
 import os
 import socket
-import subprocess
 
 import pytest
 
@@ -108,20 +107,6 @@ def test_the_lock_waits_names_its_holder_and_survives_the_directorys_end(tmp_pat
             assert (tmp_path / "lab" / saved_state.WORKER).exists()
 
 
-@pytest.mark.process
-def test_a_child_that_outlives_its_parent_keeps_the_lock(tmp_path):
-    with saved_state.locked("lab", tmp_path, timeout=5) as lock:
-        child = subprocess.Popen(["sleep", "60"], stdin=lock)
-    try:
-        with pytest.raises(LabError):
-            saved_state.locked("lab", tmp_path, timeout=0.1).__enter__()
-    finally:
-        child.kill()
-        child.wait(timeout=10)
-    with saved_state.locked("lab", tmp_path, timeout=5):
-        pass
-
-
 def test_everything_that_a_machine_lacks_is_named_at_once(tmp_path):
     for tool in ("ip", "mount"):
         (tmp_path / tool).write_text("#!/bin/sh\n")
@@ -178,22 +163,6 @@ def test_every_fault_of_a_tree_and_its_mounts_is_told_at_once(tmp_path):
     assert len(said) == 12
 
 
-def test_what_is_found_in_a_tree(tmp_path):
-    tree = make_tree(tmp_path / "tree")
-    bare = rootfs_facts(Rootfs(path=str(tree)))
-    assert (bare.sshd, bare.shell, bare.environment) == ("/usr/sbin/sshd", "/bin/sh", ())
-    assert bare.search_path.startswith("/usr/local/sbin:") and not bare.root_is_locked
-    (tree / "etc/environment").write_text('PATH="/opt/venv/bin:/usr/bin"\n# no\nexport A=b c\nB="\n1=2\n')
-    (tree / "etc/ssh").mkdir()
-    (tree / "etc/ssh/sshd_config").write_text("Port 22\nSetEnv B=d\n")
-    (tree / "etc/shadow").write_text("root:!:1::::::\n")
-    (tree / "bin/bash").symlink_to("/usr/bin/bash")
-    full = rootfs_facts(Rootfs(path=str(tree)))
-    assert full.search_path == "/opt/venv/bin:/usr/bin"
-    assert dict(full.environment)["A"] == "b c" and dict(full.environment)["B"] == "d"
-    assert full.shell == "/bin/bash" and full.root_is_locked
-
-
 @pytest.mark.process
 def test_a_dry_run_prints_the_mounts_and_makes_nothing(tmp_path, call):
     tree = make_tree(tmp_path / "tree")
@@ -245,18 +214,6 @@ def kernel(root, version, **modules):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"\x7fELF\0license=GPL\0depends=" + needs.encode() + b"\0name=x\0")
     return image
-
-
-def test_the_newest_kernel_with_soft_roce_is_taken(tmp_path):
-    for version in ("6.1.0-9-amd64", "6.1.0-56-amd64"):
-        kernel(tmp_path, version, ib_core="", other="")
-        (tmp_path / "lib/modules" / version / "rdma_rxe.ko.xz").write_bytes(b"")
-    kernel(tmp_path, "7.0-cloud", ib_core="")
-    assert [image.name for image, _ in initramfs.kernels(tmp_path)] == [
-        "vmlinuz-6.1.0-9-amd64",
-        "vmlinuz-6.1.0-56-amd64",
-    ]
-    assert initramfs.kernels(tmp_path / "nowhere") == []
 
 
 def test_the_archive_has_busybox_the_first_program_and_modules(tmp_path):

@@ -15,7 +15,7 @@ from ringleader.cli.lab import command
 from ringleader.cli.run.command import find_lab
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import saved_state
-from ringleader.lab.host_files import Machine, rootfs_boot_script, session_variables
+from ringleader.lab.host_files import Machine, rootfs_boot_script
 from ringleader.lab.network import SlowLink, network_steps, shaping, slow_steps
 from ringleader.lab.plan import Remains, down_phase, up_phases
 from ringleader.lab.rootfs import Bind, Rootfs
@@ -164,19 +164,6 @@ def test_an_unknown_host_is_told_with_what_else_is_wrong(monkeypatch):
     with pytest.raises(RequestError) as caught:
         lab.slow(lab.SlowOptions(host="nohost"))
     assert [one.where for one in caught.value.faults] == ["ringleader lab slow", "HOST"]
-
-
-def test_variables_of_sessions():
-    tmp, yields = {"TMPDIR": "/var/tmp"}, {"OMPI_MCA_mpi_yield_when_idle": "1"}
-    emulated = LabSpec(hosts=1, slots=1, kernel="/opt/kernel")  # a core carries a rank, UCX and verbs
-    for spec, cores, expected in (
-        (LabSpec(), 7, tmp | yields),
-        (LabSpec(), 8, tmp),
-        (LabSpec(tree=TREE), 8, {}),
-        (LabSpec(private_tmp=True), 8, {}),
-        (emulated, 8, yields),
-    ):
-        assert session_variables(spec, cores=cores) == {"RINGLEADER_LAB": "lab", **expected}
 
 
 @given(st.integers(min_value=1, max_value=10**12))

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -72,20 +70,6 @@ def test_rank_in_pod():
         ({"RANK": "3"}, ""),
     ):
         assert rank_in_pod(environ) == rank
-
-
-@pytest.mark.process
-def test_a_script_in_a_pod_prints_its_reports():
-    script = "import ringleader; print('loss', end=' ', flush=True); ringleader.progress(samples=32)"
-    environ = {**os.environ, "RINGLEADER_REPORT_LINES": "1", "RANK": "2"}
-    environ.pop("RINGLEADER_REPORT_FD", None)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=environ, timeout=60)
-    heard = Heard()
-    log = LauncherLog(heard, ranks=4)
-    log.feed(done.stdout)
-    (_, context), (rank, progress) = heard.reports
-    assert context["kind"] == "context" and rank == 2
-    assert (progress["samples"], progress["steps"]) == (32, 1)
 
 
 def test_answers_of_any_length_come_whole_and_by_rank():

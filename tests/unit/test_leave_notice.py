@@ -65,9 +65,3 @@ def test_it_tells_the_outer_process_of_an_agent_and_waits_for_its_end(tmp_path):
         assert log.read_text() == "outer 10\n"
     finally:
         agent.kill()
-
-
-@pytest.mark.process
-def test_where_there_is_no_agent_it_ends_at_once():
-    script = NOTICE.replace("agents/host_[a]gent.py", "no-such-place/host_[a]gent.py")
-    assert subprocess.run(("/bin/sh", "-c", script), capture_output=True, timeout=60).returncode == 0

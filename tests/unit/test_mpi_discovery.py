@@ -127,15 +127,6 @@ def test_an_installation_that_the_environment_or_path_names(program, tmp_path, n
     assert "no MPI is installed here (looked for mpirun, mpiexec on PATH)" in said and "pip install" in said
 
 
-def test_the_wheel_is_known_by_its_record_and_not_started(tmp_path):
-    found = find_mpi(None, environ={"PATH": "/nowhere"}, python=str(wheel(tmp_path / "my env")))
-    assert (found.family, found.version, found.embedded) == (Family.OPENMPI5, "5.0.11", True)
-    assert found.mpirun == str(tmp_path / "my env/bin/mpirun")
-    assert found.library == str(tmp_path / "my env/lib/libmpi.so.40")
-    assert found.prefix == str(tmp_path / "my env")
-    assert find_mpi("embedded", environ={}, python=f"{found.prefix}/bin/python") == found
-
-
 def test_a_bare_name_of_an_interpreter_is_looked_for_on_path_not_here(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.prefix", str(tmp_path / "elsewhere"))
     python = wheel(tmp_path / "env")

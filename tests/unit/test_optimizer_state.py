@@ -10,9 +10,7 @@ import torch
 import ringleader.torch as hvd
 from ringleader.adapters import handles
 from ringleader.adapters.process_sets import global_process_set, next_serial, number_of
-from ringleader.adapters.step_metrics import SessionMetrics, session_metrics
 from ringleader.engine.operations import ReduceOp
-from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.compression.powersgd import PowerSgdReducer
 from ringleader.torch.functions import _filled, _home, _outline
 from ringleader.torch.gradient_config import GradientConfig
@@ -32,17 +30,6 @@ def test_pytorch_keeps_no_sparse_tensor_of_a_state():
     # What the root has on a device belongs to the parameters on one, else to the CPU.
     parameters = [torch.empty(1), torch.empty(1, device="meta")]
     assert [_home(kind, parameters).type for kind in ("meta", "cpu", "cuda")] == ["meta", "cpu", "cpu"]
-
-
-def test_steps_are_counted_for_each_optimizer_and_session(monkeypatch):
-    sessions = [SimpleNamespace(engine=object(), timelines=None)]
-    monkeypatch.setattr(PROCESS, "get", lambda: sessions[-1])
-    monkeypatch.setenv("RINGLEADER_REPORT_FD", "")
-    first, second = SessionMetrics(), SessionMetrics()
-    known = first()
-    assert first() is known and second() is not known and session_metrics() is not known
-    sessions.append(SimpleNamespace(engine=object(), timelines=None))
-    assert first() is not known and first().engine is sessions[-1].engine
 
 
 def test_all_handles_are_waited_for_whatever_one_raises(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, fields
 
-import click
 import numpy
 import pytest
 from hypothesis import given
@@ -81,15 +80,6 @@ def test_each_wrong_word_of_an_option_that_may_be_given_again_is_reported():
         "--label d: there is no value",
         "--workdir: names no directory\n    → give its path",
     ]
-
-
-def test_the_help_has_the_order_of_fields_and_defaults():
-    made = Command("it", options=Outer, run=lambda options: None)
-    text = made.get_help(click.Context(made))
-    assert [text.index(word) for word in ("--word", "--often", "--no-also", "--seconds", "--name")] == sorted(
-        text.index(word) for word in ("--word", "--often", "--no-also", "--seconds", "--name")
-    )
-    assert "[one|two]" in text and "[default: one]" in text and "[default: 3]" in text
 
 
 JOBS = some.builds(

@@ -154,24 +154,6 @@ def test_each_fault_names_its_option():
         assert wheres(job_of(words)) == [where]
 
 
-def test_all_faults_come_at_once():
-    job = job_of(
-        "--hostfile bad.txt -n zero --ssh-port x --map-by y -x 1 --env-file bad.env --timeout t --bind b"
-    )
-    assert wheres(job) == [
-        "-n",
-        "--ssh-port",
-        "--map-by",
-        "--timeout",
-        "--bind",
-        "bad.txt:1",
-        "bad.txt:3",
-        "bad.env:2",
-        "-x 1",
-        "COMMAND",
-    ]
-
-
 def test_a_timeline_is_a_variable_of_the_ranks():
     for words, expected in (
         ("--timeline t.json x", "/work dir/t.json"),

@@ -197,11 +197,6 @@ def test_the_files_of_output_hold_what_was_written_and_are_closed(tmp_path):
     assert len(list(tmp_path.glob("rank.*/std*"))) == 22
 
 
-def test_many_ranks_together_have_no_more_on_its_way_than_some_do():
-    sizes = [protocol.window(ranks) for ranks in (1, 64, 128, 1024, 100_000)]
-    assert sizes == [1 << 20, 1 << 20, 1 << 19, 1 << 16, 1 << 14], "but some each"
-
-
 @pytest.fixture
 def pipe():
     ends = os.pipe()

@@ -15,7 +15,6 @@ from ringleader.launch.host_probe.host_answer import (
     MOST_NAMES,
     HostReport,
     question_of,
-    report_of,
     some_names,
 )
 from ringleader.launch.host_probe.probe import (
@@ -267,19 +266,6 @@ def test_interfaces():
 def test_which_names_are_this_machine(name, here):
     names = own_names("head.example.org", {"eth0": ["10.0.0.7", "fd00::7"], "lo": ["127.0.0.1", "::1"]})
     assert is_this_machine(name, names) is here
-
-
-def test_report_lacks_nothing_of_an_answer():
-    answer = {
-        "hostname": "h", "identity": "i", "python": ["/p", "3.11.1"], "cores": [[0, 1]], "cpu_limit": 1.5,
-        "gpus": ["0"], "interfaces": {"lo": ["127.0.0.1"]}, "addresses": [],
-        "names": {"n": []}, "limits": {"shm": [2, 1], "memlock": 3},
-        "workdir": True, "ringleader": {"agent": "/a"},
-    }  # fmt: skip
-    found = report_of(Host(name="n"), answer, local_identity="i")
-    assert found.is_local and found.cpusets == ((0, 1),) and found.agent == "/a" and found.script is None
-    with pytest.raises(KeyError):
-        report_of(Host(name="n"), {}, local_identity="i")
 
 
 HERE = own_names("head", {"eth0": ["10.0.0.7"], "lo": ["127.0.0.1", "::1"]})
