@@ -153,6 +153,7 @@ def test_a_file_of_nccl_tests_is_printed_and_kept(tmp_path, call, monkeypatch):
     file = tmp_path / "out.txt"
     file.write_text(
         "#  Rank  0 Group  0 Pid      1 on          a device  0 [0000:06:00] NVIDIA H200\n"
+        "#  Rank  1 Group  0 Pid      2 on          a device  1 [0000:07:00] NVIDIA H200\n"
         "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n"
         "  1048576  262144  float  sum  -1  100.00  10.49  10.49  0  200.00  5.24  5.24  0\n"
         "# Out of bounds values : 0 OK\n"

@@ -44,6 +44,7 @@ def samples():
     return found
 
 
+@pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_an_expression_asks_for_what_the_operator_has(expression):
     known = samples()
     names = set(re.findall(r"\b(?:mpi_operator|process)_\w+", expression))
