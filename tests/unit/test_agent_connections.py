@@ -225,3 +225,10 @@ def test_an_address_that_is_silent_keeps_no_agent_from_the_next(addresses, expec
     with pytest.raises(protocol.LauncherUnreachableError, match="silent"):
         protocol.connect(addresses, "token", rounds=2)
     assert waits == expected
+
+
+def test_the_silence_of_a_connection_within_the_host_is_not_known():
+    one, other = socket.socketpair()
+    assert protocol.silence(one) == 0.0
+    one.close()
+    other.close()

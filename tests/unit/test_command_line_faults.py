@@ -17,6 +17,7 @@ CASES = {
     "run --hostfil x": "--hostfil: no such option\n    → did you mean --hostfile",
     "run -n": "-n: requires an argument",
     "run --profile 40:20 x": "--profile: step 20 comes before step 40\n    → write 20:40",
+    "run --profile 1:5 x": "--profile: step 1 cannot be recorded: its beginning is unknown",
     "run --profile 20 x": "--profile: '20' is not a range of steps\n    → write FIRST:LAST, such as 20:40",
     "run --profile-dir d x": "--profile-dir: requires --profile",
     "k8s logs": "JOB: is missing\n    → ringleader k8s logs --help",

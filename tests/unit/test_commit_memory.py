@@ -257,3 +257,12 @@ def test_a_commit_is_complete_after_all_of_it(monkeypatch):
     store.keep_up_to(0)
     assert log[-2:] == [_NUMBER_OF_1, FENCE]
     store.close()
+
+
+def test_buffers_grow_and_views_stay(store):
+    one, other = rank_of(store), rank_of(store)
+    commit(one, 1, b"a" * 100)
+    before = one.view(1)
+    commit(one, 2, b"b" * 1_000_000)
+    assert bytes(before) == b"a" * 100 == bytes(one.view(1))
+    assert bytes(other.view(1)) == b"a" * 100 and bytes(other.view(2)) == b"b" * 1_000_000

@@ -16,6 +16,7 @@ from ringleader.adapters.commit_layout import (
     BLOCK,
     PAGE,
     Captured,
+    UnpicklableError,
     checksum_of,
     lay_out,
     next_pieces,
@@ -365,3 +366,8 @@ def test_a_rank_that_commits_by_itself_gives_back_what_it_keeps(monkeypatch):
     commits = Commits(TensorCodec())
     commits.write(captured, [0])
     assert commits.newest() == 1
+
+
+def test_a_value_that_cannot_be_pickled_is_named():
+    with pytest.raises(UnpicklableError, match=r"'loader' of the state .*lock.* cannot be pickled"):
+        Commits(TensorCodec()).write(content(step=1, loader=threading.Lock()), [0])

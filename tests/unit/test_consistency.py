@@ -175,3 +175,22 @@ def test_what_the_backend_cannot_scale_is_left_to_us():
     # A factor that would lose digits in the element type is, too, and a rank alone has no average.
     assert inner(torch.float16, 1e-5) == InnerReduction(name="SUM", left=1e-5)
     assert inner(torch.float32, 1.0, size=1).name == "SUM"
+
+
+def test_tensors_of_all_layouts_and_types():
+    torch = pytest.importorskip("torch")
+    from ringleader.torch.tensor_bytes import tensor_checksum, tensor_facts
+
+    values = torch.randn(4, 3, 5, 5)
+    assert tensor_checksum([values]) == tensor_checksum([values.to(memory_format=torch.channels_last)])
+    for dtype in (torch.float16, torch.bfloat16, torch.float64, torch.int32, torch.bool, torch.complex64):
+        one, other = values.to(dtype), values.to(dtype)
+        assert tensor_checksum([one]) == tensor_checksum([other])
+        other.view(torch.uint8).view(-1)[7] ^= 1
+        assert tensor_checksum([one]) != tensor_checksum([other])
+    parameter = torch.nn.Parameter(torch.tensor([1.0, math.nan]))
+    other = torch.tensor([1.0, -math.nan])
+    other.view(torch.int32)[1] |= 1
+    assert tensor_checksum([parameter]) != tensor_checksum([other])
+    assert tensor_facts(parameter)[0] == tensor_facts(other)[0]
+    assert tensor_facts(parameter)[2] and not tensor_facts(other)[2]

@@ -266,3 +266,12 @@ def test_an_mpis_ssh_is_put_into_the_hosts_container():
         ((), ()),
     ):
         assert ssh_relay.command(("ssh",), {"h2": "podman run sh -c"}, words) == found
+
+
+def test_the_engine_that_has_the_image_is_taken():
+    said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
+    said += "engine 0 /usr/bin/docker Emulate Docker CLI. ringleader-image sha256:12 amd64 level=warning"
+    found = engine_found(f"log /dev/kmsg\n{said}")
+    assert found.name == "docker" and found.image_id == "sha256:12"
+    assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
+    assert found.logs == ("/dev/kmsg",)

@@ -213,3 +213,15 @@ def test_rank_0_does_not_go_on_from_a_commit_that_its_host_does_not_hold(number,
     else:
         state.join(cast(Any, member), restores=True, fresh=fresh)
         assert state.batch == {0: 100, 2: 1, 3: 2}[number]
+
+
+def test_a_sharded_optimizer_is_kept_whole():
+    model = torch.nn.Linear(3, 1)
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), shard=True)
+    state = hvd.elastic.TorchState(model, optimizer, batch=0)
+    train(model, optimizer)
+    state.commit()
+    kept = everything(state)
+    train(model, optimizer)
+    state.restore()
+    torch.testing.assert_close(everything(state), kept, rtol=0, atol=0)

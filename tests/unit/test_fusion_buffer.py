@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ringleader.engine import fusion_buffer
 from ringleader.engine.fusion_buffer import (
+    MOST_ROUND_PLANS,
     FusionBuffer,
     FusionLimits,
     RoundPlans,
@@ -146,3 +147,16 @@ def test_ranks_that_have_the_same_works_do_them_in_one_order(one, other):
     mine, theirs = RoundPlans().of(asked(one)), RoundPlans().of(asked(other))
     assert mine.digest == theirs.digest == sum(each.digest for each in mine.pending) & MASK
     assert [each.name for each in mine.in_order] == [each.name for each in theirs.in_order]
+
+
+def test_plans_are_bounded():
+    plans, first = RoundPlans(), [work("a"), work("b")]
+    known = plans.of(first)
+    for at in range(MOST_ROUND_PLANS):
+        plans.of([work(f"{at}.a"), work(f"{at}.b")])
+    assert plans.of(first) is not known
+
+
+def test_joining_is_told():
+    assert RoundPlans().of([work("a"), work(None, kind="join")]).joins
+    assert not RoundPlans().of([work("join.noname"), work("b")]).joins

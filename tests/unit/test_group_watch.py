@@ -5,6 +5,7 @@ import threading
 import pytest
 from tests.time_limits import until
 
+from ringleader.adapters.util import env
 from ringleader.engine.exceptions import is_transport_error
 from ringleader.torch.c10d.connect import store_prefix
 from ringleader.torch.c10d.group_watch import LOOK_SECONDS, GroupWatch
@@ -137,3 +138,12 @@ def test_which_errors_are_an_operations_failure():
     assert not is_transport_error(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_transport_error(RuntimeError("CUDA error: an illegal memory access was encountered"))
     assert not is_transport_error(torch.AcceleratorError("CUDA error: unspecified launch failure"))
+
+
+def test_variables_are_as_before_afterwards(monkeypatch):
+    import os
+
+    monkeypatch.setenv("RINGLEADER_TEST_A", "1")
+    with env(RINGLEADER_TEST_A="2", RINGLEADER_TEST_B="3"):
+        assert (os.environ["RINGLEADER_TEST_A"], os.environ["RINGLEADER_TEST_B"]) == ("2", "3")
+    assert os.environ["RINGLEADER_TEST_A"] == "1" and "RINGLEADER_TEST_B" not in os.environ

@@ -153,3 +153,11 @@ def test_what_is_there_without_a_job():
     assert util.gpu_available("torch") is (torch.cuda.device_count() > 0)
     with pytest.raises(ValueError, match="supersedes average"):
         util.get_average_backwards_compatibility_fun(hvd)(hvd.Sum, True)
+
+
+def test_extensions():
+    util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
+    with pytest.raises(ImportError, match=r"horovod\.mxnet"):
+        util.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", __file__, "mpi_lib")
+    assert util.gpu_available("torch") is (torch.cuda.device_count() > 0)
+    assert util.gpu_available("mxnet") is False

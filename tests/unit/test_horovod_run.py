@@ -169,6 +169,8 @@ def test_what_is_refused():
     for error, keywords in (
         (ValueError, {"use_gloo": True, "use_mpi": True}),
         (ValueError, {"hosts": "a:1", "hostfile": "x"}),
+        (ValueError, {"np": 2, "num_proc": 3}),
+        (ValueError, {"ssh": Ssh(), "ssh_port": 22}),
         (RequestError, {"hostfile": "/nowhere/hosts"}),
         (ValueError, {"host_discovery_script": "find.sh", "hosts": "a:1"}),
         (RequestError, {"min_num_proc": 1, "cooldown_range": (3, 2)}),
@@ -191,3 +193,11 @@ def test_all_keywords_of_horovod_are_known():
         api.run(print, nonsense=1)
     assert ringleader.runner.run is ringleader.runner.run
     assert not hasattr(ringleader.runner, "nonsense")
+
+
+def test_every_fault_of_a_hostfile_is_told(tmp_path):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("a slots=none\nb:0\n")
+    with pytest.raises(RequestError) as caught:
+        translate({"hostfile": str(hostfile)}, {})
+    assert [fault.where for fault in caught.value.faults] == [f"{hostfile}:1", f"{hostfile}:2"]

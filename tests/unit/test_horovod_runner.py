@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ringleader.runner import hosts, settings, shell_commands, tiny_shell_exec
+from ringleader.runner import hosts, launch, settings, shell_commands, tiny_shell_exec
 from ringleader.runner.hosts import (
     FixedHosts,
     HostManager,
@@ -178,3 +178,34 @@ def test_rank_and_size_of_the_environment(monkeypatch):
         monkeypatch.setenv(f"{kind}_RANK", "1")
         monkeypatch.setenv(f"{kind}_SIZE", str(size))
         assert settings.get_env_rank_and_size() == (1, size)
+
+
+def test_after_its_stay_a_host_comes_back_as_added(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    manager = HostManager(FixedHosts({"a": 1, "b": 1}), cooldown_range=(10, 100))
+    manager.update_available_hosts()
+    manager.blacklist("b")
+    assert manager.update_available_hosts() == NONE
+    now[0] += 20.0
+    assert manager.update_available_hosts() == ADDED
+    assert manager.current_hosts.host_assignment_order == ["a", "b"]
+    assert manager.update_available_hosts() == NONE
+    manager.blacklist("b")
+    now[0] += 19.0  # the second stay is twice as long
+    assert manager.update_available_hosts() == NONE
+
+
+def test_names_that_tests_patch():
+    assert settings.DISCOVER_HOSTS_FREQUENCY_SECS == 1.0
+    assert settings.ELASTIC_TIMEOUT_SECS == 600
+    assert launch._get_min_start_hosts(None) == 1
+    assert settings.RESET_LIMIT_EXCEEDED_MESSAGE.format(2).endswith("exceeded limit: 2")
+
+
+def test_functions_in_threads():
+    assert execute_function_multithreaded(divmod, [[7, 2], [9, 3]]) == {0: (3, 1), 1: (3, 0)}
+    assert execute_function_multithreaded(divmod, [[7, 2]], block_until_all_done=False) is None
+    assert execute_function_multithreaded(divmod, []) == {}
+    with pytest.raises(RuntimeError, match="divmod has failed"):
+        execute_function_multithreaded(divmod, [[7, 0]])

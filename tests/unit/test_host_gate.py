@@ -11,7 +11,7 @@ from ringleader.doctor import host_gate
 from ringleader.doctor.active_tests import ActiveResults
 from ringleader.doctor.hosts_reading import HostsReading
 from ringleader.doctor.judgement import Judgement
-from ringleader.errors import Fault, ProbeError, RefusedError
+from ringleader.errors import Fault, ProbeError, RefusedError, StoppedError
 from ringleader.fabric.check_result import failed, warned
 from ringleader.fabric.facts import (
     Clock,
@@ -231,3 +231,47 @@ def test_what_is_wrong_with_options():
     ):
         (fault,) = faults_of(replace(JOB, **changes))
         assert what in fault.what
+
+
+def test_a_signal_during_the_second_reading_ends_the_check():
+    cluster = Cluster()
+    read = cluster.read
+
+    def stopped(job, **words):
+        if cluster.measured:
+            raise StoppedError(15)
+        return read(job, **words)
+
+    cluster.read = stopped
+    with pytest.raises(StoppedError):
+        cluster.gate(replace(JOB, check="active"))
+
+
+@pytest.mark.parametrize("hosts", [(), FOUR[:1]])
+def test_a_single_host_is_measured_too(hosts, monkeypatch):
+    monkeypatch.setattr(host_gate, "left_out", lambda *_hosts, **_words: {})
+    cluster = Cluster()
+    if not hosts:
+        cluster.read = lambda job, **_words: HostsReading(facts={"localhost": facts("h")})
+    measured = []
+    cluster.measure = lambda job, **_words: measured.append(job) or ActiveResults(hosts=("h1",))
+    job = replace(JOB, hosts=hosts, check="active")
+    assert cluster.gate(job) == job and len(measured) == 1
+
+
+def test_a_reading_that_fails_afterwards_is_no_check_of_hosts():
+    ended = Fault(where="the ranks", what="exit code 1")
+    judged = host_gate.judge({"h1": facts("h1"), "h2": facts("h2")}, faults=[ended])
+    assert host_gate.left_out(judged, FOUR[:2]) == {}
+    assert host_gate.shared(judged)[0] == "the job that read the hosts failed: exit code 1"
+
+
+def test_what_a_dry_run_says():
+    lines = host_gate.dry_run_lines(replace(JOB, python="/py", kernel_log="/var/log/k", spare_hosts=1))
+    assert lines == [
+        "quick: on each host one rank: /py -P -m ringleader.doctor.facts_program 5 /var/log/k",
+        "at most 1 failing host can be left out; the job is refused if more fail",
+    ]
+    active = host_gate.dry_run_lines(replace(JOB, check="active", elastic=ElasticOptions(min_np=2)))
+    assert len(active) == 4 and "2 ranks on 1 host" in active[3]
+    assert host_gate.dry_run_lines(replace(JOB, check=None)) == []

@@ -8,7 +8,7 @@ from ringleader.errors import RequestError
 from ringleader.plan.host_list import parse_hostfile
 from ringleader.plan.job import Family, Job, Placement
 from ringleader.plan.rank_placement import place
-from ringleader.render.hostfile import bare_name, hostfile_text, in_turns, mpi_name
+from ringleader.render.hostfile import bare_name, hostfile_text, in_turns, mpi_name, user_of
 
 HYDRA = (Family.MPICH, Family.INTEL)
 
@@ -86,3 +86,8 @@ def ranks_of(hosts, np, turns, family):
         return [host.name for host in hosts for _ in range(host.slots or 0)]
     deepest = max(host.slots or 0 for host in hosts)
     return [host.name for turn in range(deepest) for host in hosts if turn < (host.slots or 0)]
+
+
+def test_a_user_is_taken_off():
+    assert (bare_name("bob@h1"), user_of("bob@h1")) == ("h1", "bob")
+    assert (bare_name("h1"), user_of("h1")) == ("h1", "")

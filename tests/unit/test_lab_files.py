@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from ringleader.errors import LabError, RefusedError, RequestError
-from ringleader.lab import initramfs, requirements, saved_state, steps
+from ringleader.lab import hosts, initramfs, kernel_state, requirements, saved_state, steps
 from ringleader.lab.host_files import INIT, MEMORY
 from ringleader.lab.rootfs import (
     Bind,
@@ -268,3 +268,12 @@ def test_a_machine_that_cannot_emulate_hosts_says_all_that_it_lacks(tmp_path, mo
     kernel(tmp_path / "k", "6.1", rdma_rxe="")
     spec = LabSpec(hosts=2, kernel=str(tmp_path / "k"))
     assert requirements.machine_faults(spec, {}, machine(tmp_path / "n", memory=4 * MEMORY)) == []
+
+
+def test_what_runs_on_a_machine_goes_through_ssh(monkeypatch):
+    monkeypatch.setattr(kernel_state, "first_process", lambda namespace: 4711)
+    lab = saved_state.lab_of(LabSpec(hosts=2, kernel="/opt/kernel"))
+    argv = hosts.argv_on(lab, lab.hosts[1], ("echo", "a b"))
+    assert argv[0] == "ssh" and argv[-3:-1] == (lab.ssh_config, "h2") and argv[-1].endswith("echo 'a b'")
+    lab = saved_state.lab_of(LabSpec(hosts=2))
+    assert "nsenter" in hosts.argv_on(lab, lab.hosts[1], ("echo", "a b"))[0]

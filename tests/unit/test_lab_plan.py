@@ -16,7 +16,7 @@ from ringleader.cli.run.command import find_lab
 from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import saved_state
 from ringleader.lab.host_files import Machine, rootfs_boot_script
-from ringleader.lab.network import SlowLink, network_steps, shaping, slow_steps
+from ringleader.lab.network import SlowLink, cut_steps, network_steps, shaping, slow_steps
 from ringleader.lab.plan import Remains, down_phase, up_phases
 from ringleader.lab.rootfs import Bind, Rootfs
 from ringleader.lab.spec import (
@@ -222,6 +222,8 @@ def test_all_faults_of_slow_are_reported_at_once(wheres):
     for words, expected in (
         ("", ["ringleader lab slow"]),
         ("--off --into fast", ["--into", "--off"]),
+        ("--off --into 1gbit", ["--off"]),
+        ("--delay 11s", ["--delay"]),
         ("--into fast --out-of 1bit --delay 1h", ["--delay", "--into", "--out-of"]),
     ):
         assert wheres("slow", "h1", *words.split())[0] == expected
@@ -284,3 +286,24 @@ def test_names_and_addresses():
         assert max(map(len, links)) <= 15, "the kernel's limit"
     other = LabSpec(name="two", hosts=2, subnet="10.214.0.0/29")
     assert (other.head_address, other.prefix_length) == ("10.214.0.6", 29)
+
+
+def test_nothing_left_means_nothing_to_do():
+    assert not Remains()
+    assert down_phase("lab", Remains()).steps == ()
+
+
+def test_cutting_touches_both_ends_of_one_cable_only():
+    lines = [shell_line(step) for step in cut_steps(LabSpec(), 2)]
+    assert lines == [
+        "tc qdisc replace dev rl-lab-2 root handle 2: blackhole",
+        "tc -n rl-lab-h2 qdisc replace dev eth0 root handle 2: blackhole",
+    ]
+
+
+def test_words_of_slow_become_a_limit(call, monkeypatch):
+    monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
+    limits = ("--into", "100mbit", "--out-of", "1.5gbit", "--delay", "2ms")
+    _, out, _ = call("lab", "slow", "h1", *limits, "--dry-run")
+    assert "dev rl-lab-1 root handle 1: tbf rate 100000000bit" in out and out.count("delay 2000us") == 2
+    assert "dev eth0 root handle 1: tbf rate 1500000000bit" in out

@@ -12,6 +12,7 @@ import pytest
 from ringleader.engine.operations import ReduceOp
 from ringleader.engine.transports.pipeline import (
     LEAST_PIECE,
+    MEASURED_FROM_BYTES,
     MOST_DEPTH,
     MOST_PIECE,
     Link,
@@ -19,6 +20,7 @@ from ringleader.engine.transports.pipeline import (
     Pipeline,
     arrays_behind,
 )
+from ringleader.engine.transports.plain_mpi import MpiReducer
 from ringleader.engine.window.between_hosts import BetweenHosts, Stream
 
 
@@ -182,3 +184,36 @@ def test_what_is_under_way_at_an_error_is_kept():
     with pytest.raises(OSError, match="no more"):
         list(recorder.pipeline.run(arrays(), recorder.steps))
     assert recorder.abandoned == ["0.0", "1.0"]
+
+
+class Line:
+    """Calls of MPI between two hosts, each as fast as the other."""
+
+    size, rank = 2, 0
+
+    def __init__(self):
+        self.swaps = 0
+
+    def uncounted(self):
+        return self
+
+    def integers(self, number):
+        return [number, number]
+
+    def swap(self, _receive, _send):
+        self.swaps += 1
+
+
+def test_the_line_is_measured_once_before_the_first_long_reduction():
+    calls = Line()
+    usual = {"mpi_calls": calls, "kernels": Numbers(), "pieces": Pieces()}
+    reducer = MpiReducer(**usual, between_hosts=True)
+    assert not reducer.fit(MEASURED_FROM_BYTES - 1)
+    assert not calls.swaps
+    assert reducer.fit(MEASURED_FROM_BYTES)
+    assert calls.swaps
+    assert LEAST_PIECE <= reducer.pieces.nbytes <= MOST_PIECE
+    calls.swaps = 0
+    assert not reducer.fit(MEASURED_FROM_BYTES)
+    assert not MpiReducer(**usual, between_hosts=False).fit(MEASURED_FROM_BYTES)
+    assert not calls.swaps

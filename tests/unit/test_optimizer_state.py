@@ -10,7 +10,9 @@ import torch
 import ringleader.torch as hvd
 from ringleader.adapters import handles
 from ringleader.adapters.process_sets import global_process_set, next_serial, number_of
+from ringleader.adapters.step_metrics import SessionMetrics, session_metrics
 from ringleader.engine.operations import ReduceOp
+from ringleader.engine.process_lifecycle import PROCESS
 from ringleader.torch.compression.powersgd import PowerSgdReducer
 from ringleader.torch.functions import _filled, _home, _outline
 from ringleader.torch.gradient_config import GradientConfig
@@ -98,3 +100,14 @@ def test_the_sets_of_a_job_by_the_name_that_horovods_tests_use():
         assert hvd.mpi_ops._basics._get_process_set_ids_and_ranks() == {0: [0]}
     finally:
         hvd.shutdown()
+
+
+def test_steps_are_counted_for_each_optimizer_and_session(monkeypatch):
+    sessions = [SimpleNamespace(engine=object(), timelines=None)]
+    monkeypatch.setattr(PROCESS, "get", lambda: sessions[-1])
+    monkeypatch.setenv("RINGLEADER_REPORT_FD", "")
+    first, second = SessionMetrics(), SessionMetrics()
+    known = first()
+    assert first() is known and second() is not known and session_metrics() is not known
+    sessions.append(SimpleNamespace(engine=object(), timelines=None))
+    assert first() is not known and first().engine is sessions[-1].engine

@@ -214,3 +214,16 @@ def test_a_name_of_an_option_is_its_key():
         options = [one for one in command.params if isinstance(one, click.Option) and one.expose_value]
         rest = {one.opts[0] for one in options if not one.hidden and one.name not in keys}
         assert rest <= ({"--hostfile", "--ssh-config"} if words == "ringleader lab status" else set()), words
+
+
+def test_faults_of_files_variables_and_words_are_reported_together(surroundings, call, monkeypatch):
+    file = project(surroundings, '[run]\ngrace = "long"\n')
+    monkeypatch.setenv("RINGLEADER_OPT_RUN_NP", "x")
+    code, _, err = call("run", "--timeout", "y", "true")
+    assert code == 2
+    assert [line.partition(": ")[2] for line in err.splitlines() if line.startswith("ringleader: ")] == [
+        f"{file} [run] grace: 'long' is not a number of seconds",
+        "RINGLEADER_OPT_RUN_NP: 'x' is not an integer",
+        "--timeout: 'y' is not a number of seconds",
+    ]
+    assert call("run", "--bogus", "true")[2].count("[run] grace") == 1

@@ -11,7 +11,7 @@ from ringleader.engine.communicator import ANY, Call, Mailbox
 from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.mpi_proxy.channel import SHORT_BYTES, Channel
 from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator
-from ringleader.engine.mpi_proxy.request_ring import RING, Completion, RequestRing
+from ringleader.engine.mpi_proxy.request_ring import RING, Completion, Memory, RequestRing
 
 
 class Agent:
@@ -118,3 +118,33 @@ def test_a_message_is_found_by_a_later_look_and_taken_once(sides):
     assert look(Completion(source=-1)) == []
     assert look(None) == [], "it is asked again"
     assert list(mailbox.received(7)) == [] and not sides.records(), "and once at a time"
+
+
+def test_shared_memory_is_told_once_and_not_copied(sides):
+    shared = sides.channel.open_memory("all.1w0", 100, 2)
+    for offset in (0, 10):
+        sides.channel.begin(Call.SEND, 5, source=shared.parts[1][offset : offset + 8], peer=1)
+    mapped, *sends = sides.records()
+    assert mapped.call == Call.MAP and sides.bytes_at(mapped.listed) == b"all.1w0"
+    start = mmap.PAGESIZE
+    assert [one.source for one in sends] == [Memory(mapped.comm, start + offset, 8) for offset in (0, 10)]
+    shared.free()
+    (forgotten,) = sides.records()
+    assert (forgotten.call, forgotten.comm, sides.agent.freed) == (Call.FORGET, mapped.comm, ["all.1w0"])
+
+
+def test_a_message_that_was_found_is_received(sides):
+    comm = ProxyCommunicator(sides.channel, (0, 1), 0, "all", (0, 1))
+    assert comm.probe(ANY, 7) is None
+    created, asked = sides.records()
+    sides.proxy.complete(created.number, Completion())
+    sides.proxy.complete(asked.number, Completion(source=1, nbytes=4))
+    assert comm.probe(ANY, 7) == (1, 4)
+    memory = bytearray(4)
+    request = comm.begin(Call.RECEIVE, target=memory, peer=1, tag=7)
+    (received,) = sides.records()
+    assert (received.call, received.peer, received.tag, received.target.nbytes) == (Call.RECEIVE, 1, 7, 4)
+    sides.proxy.memory[received.target.offset : received.target.offset + 4] = b"end."
+    sides.proxy.complete(received.number, Completion())
+    assert request.Test() and memory == b"end."
+    assert comm.probe(ANY, 7) is None and len(sides.records()) == 1, "the next one is asked for"

@@ -137,6 +137,7 @@ def test_an_allocation_is_left_alone_when_told_or_hosts_are_named():
 def test_each_fault_names_its_option():
     for words, where in (
         ("-H h1 --hostfile hosts.txt x", "-H and --hostfile"),
+        ("--hostfile binary x", "--hostfile"),
         ("-H h1 --lab x", "-H and --lab"),
         ("--on local -H h1 x", "--on local and -H"),
         ("--on ssh --lab x", "--on ssh and --lab"),

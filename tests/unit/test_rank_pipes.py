@@ -146,3 +146,14 @@ def test_a_child_has_the_standard_descriptors_and_those_it_is_to_have():
     for fd in (*kept, *others):
         os.close(fd)
     assert there - {0, 1, 2} == {*kept, write}
+
+
+def test_nothing_is_left_open(launcher):
+    before = os.listdir("/proc/self/fd")
+    connection = launcher
+    pipes = RankPipes(connection)
+    pipes.make(with_input=True, window=100)
+    pipes.close_far_ends()
+    serve(pipes)
+    pipes.end_input()
+    assert pipes.drained and os.listdir("/proc/self/fd") == before

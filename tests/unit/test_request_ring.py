@@ -10,12 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from ringleader.agents.elastic.generation_server import RING_BYTES
-from ringleader.engine.communicator import Call
+from ringleader.engine.communicator import MOST_LISTS, Call, SlicedCopy
 from ringleader.engine.exceptions import is_transport_error
+from ringleader.engine.mpi_communicator import SLICED_BYTES, MpiCommunicator, MpiPackedCopy
+from ringleader.engine.mpi_proxy.channel import address_of
 from ringleader.engine.mpi_proxy.libc_calls import DescriptorWait
 from ringleader.engine.mpi_proxy.proxy_communicator import ProxyCommunicator
 from ringleader.engine.mpi_proxy.request_ring import (
     ALIGNMENT,
+    DATA_START,
     SLOTS,
     BlockAllocator,
     Completion,
@@ -176,3 +179,54 @@ def test_no_shared_memory_is_an_operations_failure(why):
     with pytest.raises(RuntimeError, match="no shared memory of 1,000,000 bytes each") as caught:
         comm.shared_memory(1_000_000)
     assert is_transport_error(caught.value) and str(why) in str(caught.value)
+
+
+def test_there_is_room_for_data():
+    assert RING_BYTES - DATA_START >= 512 << 10
+    with pytest.raises(ValueError, match="no room"):
+        RequestRing(memoryview(bytearray(DATA_START)))
+
+
+def test_packed_pieces():
+    scattered, packed = memoryview(bytearray(range(24))), memoryview(bytearray(8))
+    comm = ProxyCommunicator(SimpleNamespace(), (0, 1), 0, "all", (0, 0), when_used=True)
+    copy = comm.packed_copy(address_of(packed), [3, 1, 4])
+    copy.pack([address_of(scattered) + start for start in (10, 0, 20)])
+    assert list(packed) == [10, 11, 12, 0, 20, 21, 22, 23]
+    other = memoryview(bytearray(24))
+    copy.unpack([address_of(other) + start for start in (10, 0, 20)])
+    assert [other[at] for at in (0, 10, 12, 23)] == [0, 10, 12, 23]
+    assert sum(other) == sum(packed)
+    sources = [memoryview(bytearray(range(at, at + 24))) for at in range(MOST_LISTS)]
+    for source in (other, scattered, *sources, other):  # more than have their views kept
+        if source is sources[-1]:  # a plan that is kept may outlive those that were forgotten
+            copy.close()
+        copy.pack([address_of(source) + start for start in (10, 0, 20)])
+        assert list(packed) == [*source[10:13], source[0], *source[20:24]]
+
+
+def test_packed_pieces_that_are_used_again_are_not_looked_up_again():
+    """Results may be new in every step, while what is reduced lies where it lay."""
+    packed, source = memoryview(bytearray(8)), memoryview(bytearray(8))
+    looked_up = []
+
+    class Counting(SlicedCopy):
+        def _look_up(self, addresses):
+            looked_up.append(addresses)
+            return super()._look_up(addresses)
+
+    copy = Counting(address_of(packed), [3, 5])
+    where, results = [address_of(source), address_of(source) + 3], []
+    for _ in range(3 * MOST_LISTS):
+        copy.pack(where)
+        results.append(memoryview(bytearray(8)))
+        copy.unpack([address_of(results[-1]), address_of(results[-1]) + 3])
+    assert looked_up.count(where) == 1
+
+
+@pytest.mark.parametrize(("lengths", "by_mpi"), [([SLICED_BYTES, 3], True), ([2 * SLICED_BYTES, 3], False)])
+def test_mpi_copies_what_is_short(lengths, by_mpi):
+    memory = memoryview(bytearray(sum(lengths)))
+    comm = MpiCommunicator.__new__(MpiCommunicator)
+    comm._mpi = SimpleNamespace(buffer=SimpleNamespace(fromaddress=lambda address, nbytes: nbytes))
+    assert isinstance(comm.packed_copy(address_of(memory), lengths), MpiPackedCopy) == by_mpi

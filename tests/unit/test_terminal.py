@@ -238,3 +238,34 @@ def test_short_work_and_a_log_show_nothing():
     with pytest.raises(OSError), shown_while("work", Screen(is_tty=True).line):
         raise OSError
     assert threading.active_count() == before
+
+
+CLEAR = b"\r\x1b[K"
+
+
+def test_progress_is_for_terminals_and_gives_way_to_lines():
+    terminal, out, err = screen(is_tty=True)
+    terminal.progress("3 of 4 hosts reached")
+    terminal.progress("4 of 4 hosts reached")
+    terminal.output(0, "stdout", b"hello\n")
+    terminal.flush()
+    terminal.progress("")
+    assert out.getvalue() == b"[0] hello\n"
+    assert err.getvalue() == (
+        b"ringleader: [===============     ] 3 of 4 hosts reached"
+        + CLEAR
+        + b"ringleader: [====================] 4 of 4 hosts reached"
+        + CLEAR
+    )
+    plain, _, silent = screen()
+    plain.progress("3 of 4 hosts reached")
+    assert silent.getvalue() == b""
+
+
+def test_progress_in_a_log_is_a_line_now_and_then():
+    now, err = [0.0], io.BytesIO()
+    terminal = Terminal(stdout=direct(err), stderr=direct(err), is_tty=False, clock=lambda: now[0])
+    terminal.progress("1 of 4 hosts reached")
+    now[0] = 60.0
+    terminal.progress("2 of 4 hosts reached")
+    assert err.getvalue() == b"ringleader: 2 of 4 hosts reached\n"

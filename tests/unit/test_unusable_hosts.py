@@ -14,6 +14,7 @@ from ringleader.errors import ProbeError, RequestError
 from ringleader.launch.host_probe.host_answer import (
     MOST_NAMES,
     HostReport,
+    cores_granted,
     question_of,
     some_names,
 )
@@ -102,6 +103,8 @@ def test_what_ssh_says(stderr, what, hint):
     [
         ("channel 0: open failed: connect failed: No route to host\nstdio forwarding failed",
          "no way through the jump host gate", "it reaches 10.0.0.3 port 2222"),
+        ("kex_exchange_identification: Connection closed by remote host", "no way through", "ssh gate works"),
+        ("ssh: Could not resolve hostname gate: Name or service not known", "its name gate", "/etc/hosts"),
         (
             "No ED25519 host key is known for gate.example.org and you have requested strict checking.\n"
             "Host key verification failed.\nConnection closed by UNKNOWN port 65535",
@@ -289,6 +292,8 @@ def test_which_file_an_interpreter_runs():
         ("/usr/bin/python -O dir/train", "dir/train"),
         ("python -c pass x.py", None),
         ("python -m train x.py", None),
+        ("python - x.py", None),
+        ("python", None),
         ("python -um train", None),
         ("sh -ec true x.sh", None),
         ("./train.py", None),
@@ -363,3 +368,11 @@ def test_a_machine_that_lacks_room_or_processes_is_a_fault_of_the_host_asked(sha
     with pytest.raises(RuntimeError):
         ask(ssh)
     assert ssh.closed is not shared
+
+
+def test_cores_granted():
+    cores = ((0, 4), (1, 5), (2, 6), (3, 7))
+    everything = ((0, 1, 2, 3, 4, 5, 6, 7),)
+    assert cores_granted(cores, None) == cores_granted(cores, 8.0) == ((0, 1, 2, 3), cores)
+    assert cores_granted(cores, 2.9) == ((0, 1), everything * 2)
+    assert cores_granted(cores, 0.5) == ((0,), everything)
