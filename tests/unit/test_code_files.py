@@ -57,16 +57,24 @@ def test_without_ignores_everything_but_caches_is_sent(project):
 def test_gitignore_counts_in_a_repository_and_outside(project, repository):
     if repository:
         git(project, "init", "-q")
-        git(project / "pack/deep", "init", "-q")
-        (project / "forced.bin").write_text("")
-        (project / "gone.py").write_text("")
-        git(project, "add", "-f", "forced.bin", "gone.py")
-        (project / "gone.py").unlink()
     (project / ".gitignore").write_text("/data/\n*.bin\n")
     (project / "pack/.gitignore").write_text("!a.bin\n/deep\n")
     wanted = [".gitignore", "pack/.gitignore", "pack/a.bin", "pack/a.py", "train.py"]
+    assert listed(str(project)) == wanted
     assert listed(f"{project}/pack") == [name[5:] for name in wanted if name.startswith("pack/")]
-    assert listed(str(project)) == sorted([*wanted, *(["forced.bin"] if repository else [])])
+
+
+def test_files_of_a_repository_in_the_repository_and_deleted_ones(project):
+    git(project, "init", "-q")
+    git(project / "pack", "init", "-q")
+    (project / "pack/.gitignore").write_text("*.bin\n")
+    (project / "forced.bin").write_text("")
+    (project / ".gitignore").write_text("*.bin\ndata\n")
+    (project / "gone.py").write_text("")
+    git(project, "add", "-f", "forced.bin", "gone.py")
+    (project / "gone.py").unlink()
+    wanted = [".gitignore", "forced.bin", "pack/.gitignore", "pack/a.py", "pack/deep/b.py", "train.py"]
+    assert [name for name, _, _ in contents(str(project), 1)["files"]] == wanted
 
 
 def frozen_here(project, store, **sync):
