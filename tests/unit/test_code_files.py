@@ -296,3 +296,14 @@ def test_the_sweep_keeps_what_is_new_what_is_used_and_what_ranks_wrote(project, 
     assert not trees[0].exists() and not trees[3].exists() and not left.exists()
     assert [path.name for path in trees[1].rglob("*")] == ["result"]
     assert all((tree / "train.py").is_file() for tree in (trees[2], *trees[4:]))
+
+
+def test_a_copy_that_is_found_while_it_is_swept_stays(project, tmp_path):
+    code_store.begin(tmp_path / "store", 0)
+    tree = Path(code_store.answer(order(project, tmp_path / "store"), {}, packed(project))["tree"])
+    code_store.remove(tree.parent)  # its time is new: somebody has just found it
+    assert (tree / "train.py").is_file() and [path.name for path in code_store.copies(tree.parent.parent)]
+    (tree.parent / code_store.MANIFEST).rename(tree.parent / "gone")
+    assert code_store.find(tmp_path / "store", tree.parent.name) is None
+    with pytest.raises(FileNotFoundError):
+        code_store.renew(tree.parent)

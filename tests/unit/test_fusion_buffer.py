@@ -68,6 +68,11 @@ def test_what_is_large_empty_or_no_plain_reduction_travels_alone():
     assert members(*calls) == [(0, 1), *((place,) for place in range(2, 9))]
 
 
+def test_a_full_batch_is_followed_by_another():
+    assert members(*[add(1000)] * 5) == [(0, 1), (2, 3), (4,)]
+    assert members(add(1000), add(1000, dtype="int32"), add(1000), add(1000)) == [(0, 2), (1,), (3,)]
+
+
 CALLS = st.builds(
     Signature,
     kind=st.sampled_from(["allreduce", "allreduce", "broadcast"]),
