@@ -101,8 +101,6 @@ class Simulation:
     def __post_init__(self) -> None:
         self.state = State(limits=self.limits)
 
-    # --- facts and orders ---------------------------------------------------------------------------------
-
     def tell(self, do: str, **words: Any) -> list[Order]:
         """Tell the decider, carry out what it orders, and check what must always hold."""
         told = message(do, **words)
@@ -194,8 +192,6 @@ class Simulation:
                 rank.waits, rank.generation = False, order.number
                 self.pending.append(lambda number=member.incarnation: self._attach(number, order.number))
 
-    # --- what answers ---------------------------------------------------------------------------------------
-
     def _host_answer(self, order: Any) -> Message | None:
         record = self.state.hosts.get(order.host)
         if record is None or order.host in self.hosts:
@@ -213,11 +209,8 @@ class Simulation:
         return message("proxy_ready", world=order.world, world_rank=rank)
 
     def _world_answer(self, number: int) -> Message | None:
-        return (
-            message("world_ended", world=number, why="ended")
-            if self.worlds.pop(number, None) is not None
-            else None
-        )
+        ended = self.worlds.pop(number, None)
+        return message("world_ended", world=number, why="ended") if ended is not None else None
 
     def _rank_waits(self, number: int, after: int) -> Message | None:
         rank = self.ranks.get(number)
@@ -242,12 +235,8 @@ class Simulation:
 
     def _end_rank(self, number: int, code: int | None) -> None:
         if self.ranks.pop(number, None) is not None:
-            signal = 9 if code is None else None
-            self.pending.append(
-                lambda: message("rank_ended", incarnation=number, exit_code=code, signal=signal)
-            )
-
-    # --- what happens to it ---------------------------------------------------------------------------------
+            words = {"incarnation": number, "exit_code": code, "signal": 9 if code is None else None}
+            self.pending.append(lambda: message("rank_ended", **words))
 
     def offer(self, **hosts: int) -> None:
         """The source of hosts says what there is."""
@@ -362,8 +351,6 @@ class Simulation:
             self.now = max(self.now, min(deadlines)) + 0.01
             self.tell("tick")
         return phase_of(self.state)
-
-    # --- what always holds ----------------------------------------------------------------------------------
 
     def _check(self) -> None:
         state = self.state

@@ -31,7 +31,6 @@ class Rank:
     stdout: bytes = b""
     stderr: bytes = b""
     said: list[dict[str, Any]] = field(default_factory=list)
-    first_output_at: float = 0.0
 
     def words(self, do: str) -> dict[str, Any] | None:
         return next((words for words in self.said if words["do"] == do), None)
@@ -81,8 +80,6 @@ class Launcher:
         self.outer = parent(self.pid)
         return started
 
-    # --- the loop -----------------------------------------------------------------------------------------
-
     def turn(self) -> None:
         for key, mask in self.selector.select(0.02):
             if key.data == self.server.accept:
@@ -120,12 +117,10 @@ class Launcher:
     def _rank(self, rank: Rank, kind: int, payload: bytes) -> None:
         if kind == protocol.MESSAGE:
             rank.said.append(protocol.read_message(payload))
+        elif kind == protocol.STDOUT:
+            rank.stdout += payload
         else:
-            rank.first_output_at = rank.first_output_at or time.monotonic()
-            if kind == protocol.STDOUT:
-                rank.stdout += payload
-            else:
-                rank.stderr += payload
+            rank.stderr += payload
 
     def wait(self, done: Callable[[], Any], what: str, seconds: float = SECONDS) -> None:
         until = time.monotonic() + seconds
@@ -146,8 +141,6 @@ class Launcher:
         event = found()
         self.events.remove(event)
         return event
-
-    # --- ranks --------------------------------------------------------------------------------------------
 
     def prepare(
         self, preload: Sequence[str] = (), *, cwd: str = "/", env: Mapping[str, str] | None = None
@@ -172,20 +165,12 @@ class Launcher:
         env: Mapping[str, str] | None = None,
         cpus: Sequence[int] = (),
         lost_after: float = 10.0,
+        stdin: bool = False,
     ) -> Rank:
         """Spawn a rank agent and have it start its rank."""
         rank = self.spawn(incarnation, warm=warm)
-        self.tell(
-            rank,
-            do="start",
-            argv=[sys.executable, *argv],
-            cwd=cwd,
-            env=dict(env or {}),
-            cpus=list(cpus),
-            window=1 << 20,
-            lost_after=lost_after,
-            warm=warm,
-        )
+        words = {"argv": [sys.executable, *argv], "cwd": cwd, "env": dict(env or {}), "cpus": list(cpus)}
+        self.tell(rank, do="start", window=1 << 20, lost_after=lost_after, warm=warm, stdin=stdin, **words)
         return rank
 
     def tell(self, rank: Rank, **words: Any) -> None:

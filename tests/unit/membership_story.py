@@ -119,9 +119,7 @@ class Story:
             "code": lambda: state.result and state.result.exit_code,
             "whose": lambda: state.result.whose,
             "reason": lambda: state.result.reason,
-            "now": lambda: job.now,
             "generations": lambda: len(job.told),
-            "spawned": lambda: len(state.spawned),
             "commits": lambda: " ".join(map(str, state.hosts["h1"].commits)),
         }
         return seen[name]()

@@ -1,6 +1,5 @@
 """Trials of bucket sizes, on one rank and with a clock of the test's."""
 
-from collections.abc import Iterator
 from itertools import accumulate
 
 import pytest
@@ -13,15 +12,13 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture(autouse=True)
-def joined() -> Iterator[None]:
+def joined():
     hvd.init()
     yield
     hvd.shutdown()
 
 
-def test_the_shortest_step_wins_and_the_first_step_of_each_does_not_count(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_shortest_step_wins_and_the_first_step_of_each_does_not_count(capsys):
     seconds = {8 << 20: [9.0, 5, 5, 5, 5, 5], 2 << 20: [99.0, 3, 90, 3, 3, 90], None: [0.1, 4, 4, 4, 4, 4]}
     lasted = [one for each in seconds.values() for one in (0.0, *each)]
     clock = iter(list(accumulate(lasted)))

@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +16,21 @@ from ringleader.launch.launch_plan import Prepared, contained
 from ringleader.launch.mpirun import ssh_relay
 from ringleader.launch.transport_settings import JobSettings
 from ringleader.plan.containers import engines_for, is_file, mounts
-from ringleader.plan.job import Family, Host, Job, Mpi, faults_of
-from ringleader.plan.rank_placement import HostFacts, place
+from ringleader.plan.job import Family, Host, Job, faults_of
+from ringleader.plan.rank_placement import place
 from ringleader.render.container_command import ContainerHost, container_command
 from ringleader.render.dry_run import dry_run_text
 from ringleader.render.mpirun_command import mpirun_command
+
+
+def test_which_engines_may_start_an_image():
+    assert engines_for(IMAGE, None) == ("podman", "docker")
+    assert engines_for("train.sif", None) == ("apptainer",)
+    assert engines_for("/images/train.sqsh", None) == ("enroot",)
+    assert engines_for("train.sif", "podman") == ("podman",)
+    assert is_file("images/train.sif", None) and is_file("/a/b", "enroot") and not is_file("x", "enroot")
+    assert not is_file(IMAGE, None) and not is_file("docker://a/b", "apptainer")
+
 
 IMAGE = "registry.example/team/train:1"
 JOB = Job(
@@ -36,11 +43,11 @@ DEVICES = frozenset(("infiniband", "nvidia", "cdi", "amd"))
 LOGS = ("/dev/kmsg", "/var/log/kern.log")
 
 
-def engine(name: str, user: int = 0, **more: object) -> ContainerHost:
+def engine(name, user=0, **more):
     return ContainerHost(engine=f"/usr/bin/{name}", user=(user, user), groups=(44, 109), **more)
 
 
-def test_golden_commands_of_every_engine(golden: Callable[[str, str], None]) -> None:
+def test_golden_commands_of_every_engine(golden):
     lines = []
     for name in ("podman", "docker", "apptainer", "enroot"):
         for user, devices in ((0, frozenset[str]()), (1000, DEVICES)):
@@ -57,11 +64,7 @@ def test_golden_commands_of_every_engine(golden: Callable[[str, str], None]) -> 
     golden("containers.engines", "\n".join(lines))
 
 
-def test_golden_dry_run_on_two_hosts(
-    make_facts: Callable[..., HostFacts],
-    make_mpi: Callable[[Family], Mpi],
-    golden: Callable[[str, str], None],
-) -> None:
+def test_golden_dry_run_on_two_hosts(make_facts, make_mpi, golden):
     agents, python, mpi = "/opt/venv/ringleader/agents", "/opt/venv/bin/python3", make_mpi(Family.OPENMPI5)
     facts = tuple(
         replace(make_facts(name, 1, cores=1), python=python, agent=f"{agents}/rank_agent.py")
@@ -110,59 +113,31 @@ def test_golden_dry_run_on_two_hosts(
     golden("dry_run.containers", text)
 
 
-@pytest.mark.parametrize(
-    ("words", "engine_asked", "found"),
-    [
-        (IMAGE, None, ("podman", "docker")),
-        ("train.sif", None, ("apptainer",)),
-        ("/images/train.sqsh", None, ("enroot",)),
-        ("train.sif", "podman", ("podman",)),
-    ],
-)
-def test_which_engines_may_start_an_image(
-    words: str, engine_asked: str | None, found: tuple[str, ...]
-) -> None:
-    assert engines_for(words, engine_asked) == found
-
-
-def test_images_that_are_files_have_paths() -> None:
-    assert is_file("images/train.sif", None) and is_file("/a/b", "enroot")
-    assert (
-        not is_file(IMAGE, None) and not is_file("docker://a/b", "apptainer") and not is_file("x", "enroot")
-    )
-
-
-def test_what_is_mounted() -> None:
+def test_what_is_mounted():
     found = mounts("/tmp", ("/a:/b:ro", "/c:/e:ro", "/c", "/d:/b"))
     assert found == (("/tmp", "/tmp", ""), ("/d", "/b", ""), ("/c", "/e", "ro"), ("/c", "/c", ""))
     assert mounts("/", ()) == (("/tmp", "/tmp", ""),)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_is_wrong_with_options():
+    for options, said in (
         ({"container_mounts": ("/a:/b",)}, "--container-mount: requires --container"),
         ({"container_engine": "docker"}, "--container-engine: requires --container"),
         ({"container": "-v"}, "--container: '-v' is not an image"),
-        ({"container": "a b"}, "--container: 'a b' is not an image"),
         ({"container": "a", "container_mounts": ("/a:b",)}, "--container-mount: '/a:b' is not a mount"),
         (
             {"container": "a", "container_mounts": ("/a:/b:rx",)},
             "--container-mount: '/a:/b:rx' is not a mount",
         ),
-        ({"container": "a", "container_mounts": ("/a:/b:ro:x",)}, "is not a mount"),
         ({"container": "a", "workdir": "/a,b"}, "--workdir: /a,b has a comma"),
-        ({"container": "a", "kernel_log": "/a,b"}, "--kernel-log: /a,b has a comma"),
         ({"container": "a.sif", "workdir": "/a:b"}, "--workdir: /a:b has a colon"),
         *(
-            ({"container": "a", "container_mounts": (word,), "workdir": "/w/d"}, f"{word!r} replaces {place}")
-            for word, place in (
+            ({"container": "a", "container_mounts": (word,), "workdir": "/w/d"}, f"{word!r} replaces {what}")
+            for word, what in (
                 ("/scratch:/tmp", "/tmp, the job's files"),
-                ("/d:/tmp/", "/tmp, the job's files"),
                 ("/tmp:/tmp:ro", "/tmp, the job's files"),
                 ("/d:/x/../w/d", "/w/d, the ranks' directory"),
                 ("/", "/, the image"),
-                ("/d://", "/, the image"),
             )
         ),
         (
@@ -170,46 +145,26 @@ def test_what_is_mounted() -> None:
             "--container: cannot be used with elastic jobs",
         ),
         ({"container": "a", "container_engine": "lxc"}, "--container-engine: 'lxc' is unknown"),
-    ],
-)
-def test_what_is_wrong_with_options(options: dict[str, object], said: str) -> None:
-    found = [str(fault) for fault in faults_of(Job(command=("a",), **options))]  # type: ignore[arg-type]
-    assert len(found) == 1 and said in found[0]
-
-
-def test_mounts_that_change_nothing_are_taken() -> None:
-    words = ("/tmp", "/w/d:/w/d:ro", "/a:b")
-    job = Job(command=("a",), container="a", container_mounts=(*words[:2], "/a/"), workdir="/w:/d")
-    assert not faults_of(replace(job, workdir="/w/d")) and not faults_of(job)
-    assert mounts("/w/d", ("/w/d/:/w/d/:ro",)) == (("/tmp", "/tmp", ""), ("/w/d/", "/w/d", "ro"))
+    ):
+        found = [str(fault) for fault in faults_of(Job(command=("a",), **options))]
+        assert len(found) == 1 and said in found[0]
 
 
 USUAL = "user 1000 1000 44\nmachine x86_64\n"
 """What every host says."""
 
 
-def engine_found(said: str) -> ContainerHost:
+def engine_found(said):
     marked = "\n".join(f"ringleader-container {line}" for line in said.splitlines())
     return engine_of(f"a greeting\n{marked}", Job(command=("a",), container=IMAGE, workdir="/w"))
 
 
-def test_the_engine_that_has_the_image_is_taken() -> None:
-    said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
-    said += "engine 0 /usr/bin/docker Emulate Docker CLI. ringleader-image sha256:12 amd64 level=warning"
-    found = engine_found(f"log /dev/kmsg\n{said}")
-    assert found.name == "docker" and found.image_id == "sha256:12"
-    assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
-    assert found.logs == ("/dev/kmsg",)
-
-
-@pytest.mark.parametrize(
-    ("said", "fault"),
-    [
+def test_why_a_host_starts_no_container():
+    for said, fault in (
         ("", "there is no podman or docker on PATH"),
         ("nowhere\nengine 0 /b/podman i amd64", "the working directory /w does not exist"),
         # podman 4.3.1 and docker/cli 28: cli/command/inspect, client/errors.go
         ("engine 125 /b/podman Error: inspecting object: a: image not known", f"podman has no image {IMAGE}"),
-        ("engine 1 /b/docker Error response from daemon: No such image: a", f"docker has no image {IMAGE}"),
         (
             "engine 1 /b/docker permission denied while trying to connect to the Docker daemon socket",
             "this user may not use docker: permission denied while",
@@ -218,17 +173,13 @@ def test_the_engine_that_has_the_image_is_taken() -> None:
             "engine 1 /b/docker Cannot connect to the Docker daemon at unix:///x. Is it running?",
             "docker does not work: Cannot connect",
         ),
-        ("engine 1 /b/podman sudo: a password is required", "this user may not use podman: sudo"),
         ("engine 0 /b/podman ringleader-image i arm64", f"image {IMAGE} is for arm64, this machine is amd64"),
         ("device nvidia\nengine 0 /b/podman i amd64", "podman cannot give its GPUs to containers"),
         ("engine 1 /b/apptainer", "apptainer has no image"),
         ("user\nengine 0 /b/podman", "its shell gave no usable answer"),
-        ("machine\nengine 0 /b/podman", "its shell gave no usable answer"),
-    ],
-)
-def test_why_a_host_starts_no_container(said: str, fault: str) -> None:
-    with pytest.raises(ProbeError, match=re.escape(fault)):
-        engine_found(USUAL + said)
+    ):
+        with pytest.raises(ProbeError, match=re.escape(fault)):
+            engine_found(USUAL + said)
 
 
 PODMAN = """\
@@ -241,14 +192,14 @@ echo 'Emulate Docker CLI using podman.' >&2
 """podman-docker and podman without root warn on standard error (podman 4.3.1, cmd/podman)."""
 
 
-def here(tmp_path: Path, **more: object) -> ContainerQuery:
-    job = replace(JOB, workdir=str(tmp_path), container_mounts=(), **more)  # type: ignore[arg-type]
+def here(tmp_path, **more):
+    job = replace(JOB, workdir=str(tmp_path), container_mounts=(), **more)
     environ = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     return ContainerQuery(job=job, question={}, ssh=None, remote=(), seconds=60.0, environ=environ)
 
 
 @pytest.mark.process
-def test_what_an_engine_warns_of_is_not_the_image(tmp_path: Path) -> None:
+def test_what_an_engine_warns_of_is_not_the_image(tmp_path):
     program, log = tmp_path / "podman", tmp_path / "kern log"
     program.write_text(PODMAN)
     program.chmod(0o755)
@@ -259,7 +210,7 @@ def test_what_an_engine_warns_of_is_not_the_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_images_that_are_files_are_known_by_their_content(tmp_path: Path) -> None:
+def test_images_that_are_files_are_known_by_their_content(tmp_path):
     program, image = tmp_path / "apptainer", tmp_path / "train.sif"
     program.touch()
     program.chmod(0o755)
@@ -271,27 +222,13 @@ def test_images_that_are_files_are_known_by_their_content(tmp_path: Path) -> Non
 
 
 @pytest.mark.process
-def test_an_engine_that_hangs_ends_when_probing_is_given_up(tmp_path: Path) -> None:
-    program = tmp_path / "podman"
-    program.write_text("#!/bin/sh\nsleep 1000\n")
-    program.chmod(0o755)
-    query = here(tmp_path)
-    thread = threading.Thread(target=query.ask, args=(HERE,), daemon=True)
-    thread.start()
-    for _ in range(200):
-        query.give_up()
-        thread.join(0.1)
-    assert not thread.is_alive()
-
-
-@pytest.mark.process
 @pytest.mark.parametrize(("program", "code"), [("kill -9 $$", 137), ("exit 7", 7)])
-def test_a_containers_exit_code_says_how_its_program_ended(program: str, code: int) -> None:
+def test_a_containers_exit_code_says_how_its_program_ended(program, code):
     words = (sys.executable, "-I", "-S", container_main.__file__, "/bin/sh", "-c", program)
     assert subprocess.run(words, check=False).returncode == code
 
 
-def test_what_images_lack_and_where_they_differ() -> None:
+def test_what_images_lack_and_where_they_differ():
     query = ContainerQuery(
         job=JOB, question={}, ssh=None, remote=(Host(name="h2"), Host(name="h3")), seconds=1.0, environ={}
     )
@@ -315,9 +252,8 @@ def test_what_images_lack_and_where_they_differ() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
+def test_an_mpis_ssh_is_put_into_the_hosts_container():
+    for words, found in (
         # What Open MPI 5 gives its agent: the host, and one text for the shell there.
         (("h2", "prted  --x 'a b'"), ("ssh", "h2", "podman run sh -c 'prted  --x '\"'\"'a b'\"'\"''")),
         # Hydra: options, the host, and words for the shell.
@@ -328,7 +264,14 @@ def test_what_images_lack_and_where_they_differ() -> None:
         (("h9", "prted"), ()),
         (("-oProxyCommand=touch /x", "h2", "prted"), ()),
         ((), ()),
-    ],
-)
-def test_an_mpis_ssh_is_put_into_the_hosts_container(words: tuple[str, ...], found: tuple[str, ...]) -> None:
-    assert ssh_relay.command(("ssh",), {"h2": "podman run sh -c"}, words) == found
+    ):
+        assert ssh_relay.command(("ssh",), {"h2": "podman run sh -c"}, words) == found
+
+
+def test_the_engine_that_has_the_image_is_taken():
+    said = USUAL + "device infiniband\nengine 125 /usr/bin/podman Error: image not known\n"
+    said += "engine 0 /usr/bin/docker Emulate Docker CLI. ringleader-image sha256:12 amd64 level=warning"
+    found = engine_found(f"log /dev/kmsg\n{said}")
+    assert found.name == "docker" and found.image_id == "sha256:12"
+    assert found.user == (1000, 1000) and found.groups == (44,) and found.devices == {"infiniband"}
+    assert found.logs == ("/dev/kmsg",)

@@ -10,9 +10,7 @@ from ringleader.engine.registered_memory import part_publisher, part_reducer
 
 
 @given(size=st.integers(1, 5), count=st.integers(0, 40), step=st.integers(1, 50), data=st.data())
-def test_owners_get_the_sum_and_nothing_else_changes(
-    size: int, count: int, step: int, data: st.DataObject
-) -> None:
+def test_owners_get_the_sum_and_nothing_else_changes(size, count, step, data):
     me, start = data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, count))
     stop = data.draw(st.integers(start, count))
     before = [numpy.arange(count, dtype=numpy.float32) + 100 * rank for rank in range(size)]
@@ -27,7 +25,7 @@ def test_owners_get_the_sum_and_nothing_else_changes(
 
 
 @given(size=st.integers(1, 4), count=st.integers(0, 40), step=st.integers(1, 50), data=st.data())
-def test_a_part_goes_to_all(size: int, count: int, step: int, data: st.DataObject) -> None:
+def test_a_part_goes_to_all(size, count, step, data):
     me, start = data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, count))
     stop = data.draw(st.integers(start, count))
     before = [numpy.full(count, rank) for rank in range(size)]

@@ -1,26 +1,21 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from ringleader.doctor.host_gate import dry_run_lines
 from ringleader.launch.host_probe.code_sync import rsync_argv
-from ringleader.plan.job import Code, Family, Host, Job, Mpi, Placement
-from ringleader.plan.rank_placement import HostFacts, place
-from ringleader.render.dry_run import code_lines, dry_run_text, numbers, plan_table, split_environments
+from ringleader.plan.job import Code, Family, Host, Job, Placement
+from ringleader.plan.rank_placement import place
+from ringleader.render.dry_run import code_lines, dry_run_text, numbers
 from ringleader.render.mpirun_command import MpirunCommand, mpirun_command
 from ringleader.render.rank_environment import Master, RankEnvironment, master_address, rank_environment
-
-Make = Callable[..., HostFacts]
-MakeMpi = Callable[[Family], Mpi]
-Golden = Callable[[str, str], None]
 
 CALLER = {"PATH": "/usr/bin:/bin", "NCCL_DEBUG": "INFO", "HF_TOKEN": "hf_abcdefgh", "HOME": "/root"}
 
 
-def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi, check: tuple[str, ...] = ()) -> str:
+def text_of(job, facts, mpi, check=()):
     """The whole way from facts to text, with paths that stand still."""
     plan = place(job, facts)
     calling = mpirun_command(
@@ -63,7 +58,7 @@ def text_of(job: Job, facts: tuple[HostFacts, ...], mpi: Mpi, check: tuple[str, 
 
 
 @pytest.mark.parametrize("family", list(Family))
-def test_golden_two_hosts(make_facts: Make, make_mpi: MakeMpi, golden: Golden, family: Family) -> None:
+def test_golden_two_hosts(make_facts, make_mpi, golden, family):
     facts = (
         make_facts("node1", 2, cores=8, gpus=("0", "1"), addresses=("10.0.0.1",)),
         make_facts("bob@fe80::2", 2, cores=4, gpus=("MIG-a", "MIG-b"), addresses=("10.0.0.2",)),
@@ -80,7 +75,7 @@ def test_golden_two_hosts(make_facts: Make, make_mpi: MakeMpi, golden: Golden, f
     golden(f"dry_run.{family}", text_of(job, facts, make_mpi(family)))
 
 
-def test_golden_code_that_is_sent(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:
+def test_golden_code_that_is_sent(make_facts, make_mpi, golden):
     copy = "/home/me/.cache/ringleader/code/0123456789abcdef/tree"
     facts = (
         replace(make_facts("node1", 1), directory=f"{copy}/jobs", code_by="rsync"),
@@ -96,13 +91,13 @@ def test_golden_code_that_is_sent(make_facts: Make, make_mpi: MakeMpi, golden: G
     golden("dry_run.sync", "\n".join([*code_lines(code, sizes, place(job, facts), rsync), ""]))
 
 
-def test_golden_this_machine(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:
+def test_golden_this_machine(make_facts, make_mpi, golden):
     job = Job(command=("true",), np=1, workdir="/w")
     mpi = replace(make_mpi(Family.OPENMPI5), embedded=True)
     golden("dry_run.local", text_of(job, (make_facts("localhost", None, cores=2),), mpi))
 
 
-def test_golden_check_before_the_start(make_facts: Make, make_mpi: MakeMpi, golden: Golden) -> None:
+def test_golden_check_before_the_start(make_facts, make_mpi, golden):
     facts = tuple(make_facts(f"node{number}", 1, addresses=(f"10.0.0.{number}",)) for number in (1, 2))
     hosts = (*(one.host for one in facts), Host(name="node3", slots=1))
     job = Job(command=("true",), hosts=hosts, workdir="/w", check="active", spare_hosts=1, python="/venv/py")
@@ -110,7 +105,7 @@ def test_golden_check_before_the_start(make_facts: Make, make_mpi: MakeMpi, gold
     golden("dry_run.check", text_of(planned, facts, make_mpi(Family.MPICH), tuple(dry_run_lines(job))))
 
 
-def test_secrets_are_not_shown(make_facts: Make, make_mpi: MakeMpi) -> None:
+def test_secrets_are_not_shown(make_facts, make_mpi):
     secrets = {
         "HF_TOKEN": "t0p1",
         "WANDB_API_KEY": "t0p2",
@@ -125,48 +120,18 @@ def test_secrets_are_not_shown(make_facts: Make, make_mpi: MakeMpi) -> None:
     assert "TOKENIZERS" not in text
 
 
-def test_what_mpirun_is_kept_from_seeing_is_told(make_facts: Make, make_mpi: MakeMpi) -> None:
+def test_numbers_and_what_mpirun_is_kept_from_seeing(make_facts, make_mpi):
+    found = [numbers(values) for values in ((), (3,), (0, 1, 2, 5), (4, 0, 2), (8, 9))]
+    assert found == ["", "3", "0-2,5", "0,2,4", "8-9"]
     job, facts = Job(command=("true",), np=1, workdir="/w"), (make_facts("localhost", 1),)
+    empty = {"environment": {}, "hostfile": "", "rank_environment": {}, "links": {}}
     text = dry_run_text(
         job=job,
         plan=place(job, facts),
         mpi=make_mpi(Family.MPICH),
-        command=MpirunCommand(
-            argv=("mpirun", "a b"), environment={}, hostfile="", rank_environment={}, links={}
-        ),
+        command=MpirunCommand(argv=("mpirun", "a b"), **empty),
         environment={"X": "1"},
         unset=("SLURM_JOB_ID",),
         ranks=[RankEnvironment()],
     )
     assert "then its argv\nunset SLURM_JOB_ID\nX=1\nmpirun 'a b'\n" in text
-
-
-def test_common_and_own_variables_together_are_each_ranks(make_facts: Make) -> None:
-    environments = [
-        RankEnvironment(set={"A": "1", "R": "0"}),
-        RankEnvironment(set={"A": "1", "R": "1", "ONLY": "x"}),
-    ]
-    common, own = split_environments(environments)
-    assert common == {"A": "1"}
-    assert [common | own[rank] for rank in (0, 1)] == [dict(one.set) for one in environments]
-    assert split_environments([]) == ({}, {})
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [((), ""), ((3,), "3"), ((0, 1, 2, 5), "0-2,5"), ((4, 0, 2), "0,2,4"), ((8, 9), "8-9")],
-)
-def test_numbers(values: tuple[int, ...], text: str) -> None:
-    assert numbers(values) == text
-
-
-def test_the_table_has_a_line_for_each_rank(make_facts: Make) -> None:
-    facts = (make_facts("::1", 3, cores=2), make_facts("h2", 1))
-    job = Job(command=("true",), hosts=tuple(fact.host for fact in facts))
-    assert [line.split() for line in plan_table(place(job, facts), Family.MPICH)] == [
-        ["rank", "host:slot", "cores", "threads", "gpu"],
-        ["0", "[::1]:0", "(alias-x3axx3ax1.invalid)", "any", "1", "-"],
-        ["1", "[::1]:1", "(alias-x3axx3ax1.invalid)", "any", "1", "-"],
-        ["2", "[::1]:2", "(alias-x3axx3ax1.invalid)", "any", "1", "-"],
-        ["3", "h2:0", "0-3", "4", "-"],
-    ]

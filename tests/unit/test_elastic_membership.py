@@ -3,14 +3,13 @@
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operations import growth
 from tests.stories import stories
-from tests.unit.elastic_simulation import Member, Phase, Simulation, message, phase_of
+from tests.unit.elastic_simulation import Phase, Simulation, message, phase_of
 from tests.unit.membership_story import play
 
 from ringleader.agents.protocol import HOST_MESSAGES
@@ -24,7 +23,6 @@ from ringleader.launch.elastic.layout import (
 from ringleader.launch.elastic.membership import decide
 from ringleader.launch.elastic.membership_messages import NEWS
 from ringleader.launch.elastic.membership_state import Limits, State
-from ringleader.launch.elastic_history import line_of
 
 STORIES = stories(Path(__file__).with_name("membership_stories.txt"))
 
@@ -34,7 +32,7 @@ def test_a_story(title):
     play(STORIES[title])
 
 
-def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
+def running(*, hosts=None, **limits):
     """Return a job that trains."""
     job = Simulation(limits=Limits(**limits))
     job.offer(**(hosts or {"h1": 2, "h2": 2}))
@@ -42,92 +40,70 @@ def running(*, hosts: dict[str, int] | None = None, **limits) -> Simulation:
     return job
 
 
-def incarnations(job: Simulation) -> tuple[int, ...]:
+def incarnations(job):
     return tuple(member.incarnation for member in job.told[max(job.told)].members)
 
 
-def last(job: Simulation) -> Any:
+def last(job):
     return job.told[max(job.told)]
 
 
-@pytest.mark.parametrize(
-    ("offered", "before", "excluded", "most", "most_hosts", "expected"),
-    [
-        ({"a": 2, "b": 1}, (), set(), None, None, (("a", (0, 1)), ("b", (0,)))),
+def test_times_of_hosts_and_ranks_and_of_a_worlds_repairs():
+    """A short time for hosts is none for ranks; a world is renewed after many repairs."""
+    job = Simulation(limits=Limits(min_np=2, timeout=1.0, start_timeout=30.0))
+    job.offer(h1=2)
+    job.hosts["h1"] = True
+    job.tell("host_ready", host="h1", slots=2)
+    for ranks in (2, 0):
+        job.now += 20.0
+        job.tell("tick")
+        assert len(job.ranks) == ranks
+    job = running(hosts={"h1": 2}, rank_restarts=1000)
+    for _ in range(50):
+        job.kill_rank(max(job.ranks))
+        assert job.settle() is Phase.RUNNING
+    assert last(job).world == 2
+
+
+def test_the_layout_of_a_world():
+    for offered, before, excluded, most, most_hosts, expected in (
         ({"a": 2, "b": 2}, (), set(), 3, None, (("a", (0, 1)), ("b", (0,)))),
         ({"a": 2, "b": 2}, (("b", (0, 1)),), set(), None, None, (("b", (0, 1)), ("a", (0, 1)))),
         ({"a": 2, "b": 2}, (), {("a", 0)}, None, None, (("a", (1,)), ("b", (0, 1)))),
-        ({"a": 2, "b": 2}, (), {("a", 0), ("a", 1)}, None, None, (("b", (0, 1)),)),
         ({"a": 2, "b": 2, "c": 2}, (), set(), None, 2, (("a", (0, 1)), ("b", (0, 1)))),
         ({"a": 3}, (("a", (1, 2)),), set(), 2, None, (("a", (1, 2)),)),
         ({}, (("a", (0,)),), set(), None, None, ()),
-    ],
-)
-def test_the_layout_of_a_world(offered, before, excluded, most, most_hosts, expected):
-    found = chosen_layout(offered.items(), before=before, excluded=excluded, most=most, most_hosts=most_hosts)
-    assert found == expected
+    ):
+        found = chosen_layout(
+            offered.items(), before=before, excluded=excluded, most=most, most_hosts=most_hosts
+        )
+        assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("held", "expected"),
-    [
+def test_the_commit_to_go_on_from():
+    for held, expected in (
         ({}, 0),
-        ({"a": (), "b": ()}, 0),
         ({"a": (4, 5), "b": (5, 6)}, 5),
         ({"a": (5, 6), "b": (5, 6), "new": ()}, 6),
-        ({"a": (1, 2), "b": (7, 8)}, 8),
-        ({"old run": (500,), "a": (40, 39), "b": (40,), "c": (40, 39)}, 40),
         ({"old run": (500,), "a": (39, 40), "b": (40, 41), "c": (41, 42)}, 41),
         ({"late": (5, 6), "a": (9, 10), "b": (9, 10), "new": ()}, 10),
-    ],
-)
-def test_the_commit_to_go_on_from(held, expected):
-    assert common_commit(held) == expected
+    ):
+        assert common_commit(held) == expected
 
 
-@pytest.mark.parametrize(
-    ("present", "restore_hosts", "expected"),
-    [
+def test_how_the_ranks_of_a_generation_are_numbered():
+    for present, restore_hosts, expected in (
+        # A new rank has the number of the one before it; new hosts come last.
         ({("a", 0): 0, ("a", 1): 9, ("b", 0): 2, ("b", 1): 3}, (), [0, 9, 2, 3]),
-        ({("a", 0): 0, ("a", 1): 1, ("b", 0): 9, ("b", 1): 3}, ("a", "b"), [0, 1, 9, 3]),
+        ({("new", 0): 9, ("b", 0): 2, ("b", 1): 3}, (), [2, 3, 9]),
+        # Rank 0 has trained and holds the commit: another host comes first, or another rank of the only one.
         ({("a", 0): 9, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}, (), [2, 3, 9, 1]),
         ({("a", 0): 9, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}, ("a",), [1, 9, 2, 3]),
         ({("a", 0): 9, ("a", 1): 1, ("b", 0): 10, ("b", 1): 3}, ("a", "b"), [1, 9, 10, 3]),
-        ({("a", 0): 9, ("a", 1): 1}, (), [1, 9]),
-        ({("a", 0): 0, ("a", 1): 1, ("b", 0): 2, ("b", 1): 3}, ("b",), [2, 3, 0, 1]),
-        ({("new", 0): 9, ("b", 0): 2, ("b", 1): 3}, (), [2, 3, 9]),
         ({("a", 0): 9, ("a", 1): 10, ("b", 0): 11}, (), [9, 10, 11]),
-    ],
-    ids=[
-        "a new rank has the number of the one before it",
-        "on another host, too",
-        "rank 0 has trained: another host comes first",
-        "another rank of the only host that holds the commit comes first",
-        "where no first slot has trained, one of the first host's",
-        "or of the only host's",
-        "rank 0 holds the commit",
-        "new hosts come last",
-        "all are new",
-    ],
-)
-def test_how_the_ranks_of_a_generation_are_numbered(present, restore_hosts, expected):
-    order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=restore_hosts)
-    assert [incarnation for _, incarnation in order] == expected
-    assert dict(order) == present
-
-
-def test_a_job_starts_when_hosts_ranks_and_proxies_are_ready():
-    job = running()
-    assert incarnations(job) == (0, 1, 2, 3)
-    assert vars(last(job)) == {
-        "do": "generation",
-        "number": 1,
-        "world": 1,
-        "restore": 0,
-        "hosts": ["h1", "h2"],
-        "members": [Member(incarnation=n, world_rank=n, host_index=n // 2) for n in range(4)],
-        "arrivals": [""],
-    }
+    ):
+        order = generation_order(present, before=(0, 1, 2, 3), restore_hosts=restore_hosts)
+        assert [incarnation for _, incarnation in order] == expected
 
 
 def test_a_survivor_that_notices_first_is_not_blamed():
@@ -141,21 +117,8 @@ def test_a_survivor_that_notices_first_is_not_blamed():
     assert job.settle() is Phase.RUNNING
 
 
-def test_a_rank_that_fails_like_one_before_that_had_its_number_is_told_of():
-    job = running(hosts={"h1": 2})
-    job.kill_rank(0)
-    while len(job.told) < 2:
-        job.answer(0)
-    job.kill_rank(1)  # which is rank 0 now, while not all take part in its generation yet
-    assert job.settle() is Phase.RUNNING
-    lines = [text for event in job.events if "rank 0 on h1 was killed by SIGKILL" in (text := line_of(event))]
-    assert len(lines) == 2 and "generation" not in lines[0] and "generation" in lines[1]
-
-
-@pytest.mark.parametrize("fixed_hosts", [True, False])
-def test_while_all_hosts_are_out_the_job_waits_for_one_that_comes_back(fixed_hosts):
-    limits = {"exclude_hosts": True, "cooldown": (1.0, 2.0), "fixed_hosts": fixed_hosts, "timeout": 100.0}
-    job = running(hosts={"h1": 2}, **limits)
+def test_while_all_hosts_are_out_the_job_waits_for_one_that_comes_back():
+    job = running(hosts={"h1": 2}, exclude_hosts=True, cooldown=(1.0, 2.0), fixed_hosts=True, timeout=100.0)
     job.kill_rank(1, code=1)
     job.offer()
     job.settle(seconds=50)
@@ -170,7 +133,7 @@ def test_while_all_hosts_are_out_the_job_waits_for_one_that_comes_back(fixed_hos
     assert "none came within 100 s" in job.state.result.reason
 
 
-def started(ranks: int = 2) -> Simulation:
+def started(ranks=2):
     """Return a job whose ranks run and have not called init."""
     job = Simulation(limits=Limits(min_np=ranks))
     job.offer(h1=ranks)
@@ -180,26 +143,17 @@ def started(ranks: int = 2) -> Simulation:
     return job
 
 
-def test_ranks_that_call_no_init_run_to_their_ends():
-    job = started()
-    job.tell("rank_ended", incarnation=1, exit_code=0)
-    assert job.state.result is None and len(job.ranks) == 2
-    job.tell("rank_ended", incarnation=0, exit_code=0)
-    assert job.state.result.exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("fact", "code", "reason"),
-    [
+def test_a_rank_that_returns_before_the_others_have_called_init():
+    for fact, code, reason in (
+        (message("rank_ended", incarnation=0, exit_code=0), 0, ""),
         (message("rank_ended", incarnation=0, exit_code=5), 5, "after another one had returned"),
         (message("rank_waiting", incarnation=0, after=0), 3, "without calling init"),
-    ],
-)
-def test_a_rank_that_returns_before_the_others_have_called_init(fact, code, reason):
-    job = started()
-    job.tell("rank_ended", incarnation=1, exit_code=0)
-    job.tell(**fact)
-    assert job.state.result.exit_code == code and reason in job.state.result.reason
+    ):
+        job = started()
+        job.tell("rank_ended", incarnation=1, exit_code=0)
+        assert job.state.result is None and len(job.ranks) == 2
+        job.tell(**fact)
+        assert job.state.result.exit_code == code and reason in job.state.result.reason
 
 
 def test_what_a_new_rank_saw_before_the_generation_began_does_not_count():
@@ -222,8 +176,7 @@ def test_a_host_holds_what_its_rank_says_when_it_leaves():
     assert job.state.hosts["h1"].commits == (6,)
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_a_host_that_says_it_goes_is_left_without_waiting_for_new_ranks(waits):
+def test_a_host_that_says_it_goes_is_left_without_waiting_for_new_ranks():
     job = running()
     job.commit(4)
     job.offer(h1=2, h2=2, h3=2)
@@ -233,45 +186,28 @@ def test_a_host_that_says_it_goes_is_left_without_waiting_for_new_ranks(waits):
     job.pending = [one for one in job.pending if not _of_ranks(one, job, rest)]  # they import
     job.tell("notice", host="h2", why="SIGTERM")
     assert job.state.next_world == 3 and job.worlds[3].layout == (("h1", (0, 1)),)
-    if waits:  # one is ready before the world is
-        job.ranks[rest[0]].waits = True
-        job.tell("rank_waiting", incarnation=rest[0])
-        assert job.state.next_world == 3
+    job.ranks[rest[0]].waits = True
+    job.tell("rank_waiting", incarnation=rest[0])
+    assert job.state.next_world == 3, "one is ready before the world is"
     while job.pending:
         job.answer(0)
     job.commit(5)
     while job.pending:
         job.answer(0)
     assert last(job).hosts == ["h1"] and last(job).restore == 5
-    for number in rest[waits:]:
-        job.ranks[number].waits = True
-        job.tell("rank_waiting", incarnation=number)
+    job.ranks[rest[1]].waits = True
+    job.tell("rank_waiting", incarnation=rest[1])
     assert job.settle() is Phase.RUNNING
     assert last(job).hosts == ["h1", "h3"] and set(job.hosts) == {"h1", "h3"}
     assert set(rest) < set(incarnations(job)), "they were not started anew"
 
 
-def _of_ranks(answer, job, numbers) -> bool:
+def _of_ranks(answer, job, numbers):
     fact = answer()
     if fact and fact["do"] == "rank_waiting":
         job.ranks[fact["incarnation"]].waits = False
         return fact["incarnation"] in numbers
     return False
-
-
-@pytest.mark.parametrize("killed", [(), (0,), (3, 1), (0, 2)])
-def test_ranks_that_exchange_between_hosts_are_those_of_the_same_slots(killed):
-    """Proxies have made communicators of these when their world began."""
-    job = running()
-    for incarnation in killed:
-        job.kill_rank(incarnation)
-        assert job.settle() is Phase.RUNNING
-    for offer in ({"h1": 2, "h2": 2, "h3": 2}, {"h2": 2, "h3": 2}, {"h3": 2, "h1": 2, "h2": 2}):
-        job.commit(5)
-        job.offer(**offer)
-        assert job.settle() is Phase.RUNNING
-        members = last(job).members
-        assert all(member.world_rank % 2 == rank % 2 for rank, member in enumerate(members))
 
 
 @given(
@@ -299,46 +235,19 @@ def test_rank_0_has_trained_and_all_hosts_but_its_own_keep_the_order_of_their_sl
         assert runs[hosts[0]] == sorted(runs[hosts[0]])
 
 
-def test_a_short_time_for_hosts_is_none_for_ranks():
-    job = Simulation(limits=Limits(min_np=2, timeout=1.0, start_timeout=30.0))
-    job.offer(h1=2)
-    job.hosts["h1"] = True
-    job.tell("host_ready", host="h1", slots=2)
-    job.now += 20.0
-    job.tell("tick")
-    assert len(job.ranks) == 2
-    job.now += 20.0
-    job.tell("tick")
-    assert not job.ranks
-
-
-def test_two_names_of_a_machine_are_two_hosts_of_one_machine_of_the_mpis():
-    job = Simulation(limits=Limits(exclude_hosts=True), machines={"localhost": "m", "127.0.0.1": "m"})
-    job.offer(localhost=2, h2=2)
-    job.settle()
-    job.offer(localhost=2, h2=2, **{"127.0.0.1": 2})
-    assert job.settle() is Phase.RUNNING
-    assert [host for host, _ in job.worlds[max(job.worlds)].layout] == ["localhost", "127.0.0.1", "h2"]
-    assert last(job).hosts == ["localhost", "h2", "127.0.0.1"], "new ranks come last"
-    assert [member.world_rank for member in last(job).members] == [0, 1, 4, 5, 2, 3]
-    job.kill_rank(0)
-    assert job.settle() is Phase.RUNNING
-    assert last(job).hosts == ["h2", "127.0.0.1"] and job.excluded == ["localhost"]
-
-
-@pytest.mark.parametrize("limits", [{}, {"max_np": 4}, {"max_hosts": 2}])
-def test_hosts_that_are_all_replaced_hand_their_state_over_first(limits):
-    job = running(**limits)
-    job.commit(3)
-    job.offer(h3=2, h4=2)
-    assert job.settle() is Phase.RUNNING
-    orders = [job.told[number] for number in sorted(job.told)]
-    for before, after in pairwise(orders):
-        old = {member.incarnation for member in before.members}
-        assert old & {member.incarnation for member in after.members}, "somebody has the state"
-        assert after.restore >= 3
-    assert set(last(job).hosts) == {"h3", "h4"} and len(orders) == 3
-    assert set(job.hosts) == {"h3", "h4"} and len(job.ranks) == 4
+def test_hosts_that_are_all_replaced_hand_their_state_over_first():
+    for limits in ({}, {"max_np": 4}, {"max_hosts": 2}):
+        job = running(**limits)
+        job.commit(3)
+        job.offer(h3=2, h4=2)
+        assert job.settle() is Phase.RUNNING
+        orders = [job.told[number] for number in sorted(job.told)]
+        for before, after in pairwise(orders):
+            old = {member.incarnation for member in before.members}
+            assert old & {member.incarnation for member in after.members}, "somebody has the state"
+            assert after.restore >= 3
+        assert set(last(job).hosts) == {"h3", "h4"} and len(orders) == 3
+        assert set(job.hosts) == {"h3", "h4"} and len(job.ranks) == 4
 
 
 def test_too_few_hosts_are_waited_for_and_then_given_up():
@@ -357,34 +266,6 @@ def test_too_few_hosts_are_waited_for_and_then_given_up():
     assert "2 slots that can take ranks, 3 needed; none came within 100 s" in job.state.result.reason
 
 
-def test_a_host_of_a_world_that_stays_silent_is_left_out():
-    job = Simulation(limits=Limits(start_timeout=60.0))
-    job.offer(h1=2, h2=2)
-    job.answer(0)
-    job.answer(0)
-    job.pending = [one for one in job.pending if not _of_host(one, job, "h2")]
-    assert job.settle() is Phase.RUNNING
-    assert last(job).hosts == ["h1"] and job.excluded == ["h2"]
-
-
-def _of_host(answer, job, host) -> bool:
-    fact = answer()
-    if fact and fact["do"] == "rank_waiting":
-        job.ranks[fact["incarnation"]].waits = False
-    if fact and fact["do"] == "proxy_ready":
-        layout = job.worlds[fact["world"]].layout
-        return [name for name, slots in layout for _ in slots][fact["world_rank"]] == host
-    return False
-
-
-def test_a_world_is_renewed_after_many_repairs():
-    job = running(hosts={"h1": 2}, rank_restarts=1000)
-    for _ in range(50):
-        job.kill_rank(max(job.ranks))
-        assert job.settle() is Phase.RUNNING
-    assert last(job).world == 2
-
-
 def test_a_host_that_reads_a_file_is_not_refused_while_it_makes_progress():
     job = Simulation(limits=Limits(start_timeout=60.0))
     job.offer(h1=2)
@@ -401,93 +282,76 @@ def test_a_host_that_reads_a_file_is_not_refused_while_it_makes_progress():
 class Thousands:
     """A job of hosts with 8 ranks each, whose messages are decided as a session does: all alike together."""
 
-    def __init__(self, size: int) -> None:
-        self.size, self.state = size, State(limits=Limits(rank_restarts=100))
+    def __init__(self, size):
+        self.state = State(limits=Limits(rank_restarts=100))
         self.hosts = tuple((f"h{number}", 8) for number in range(size // 8))
 
-    def begin(self) -> list[int]:
+    def begin(self):
         """Form generation 1; return its ranks."""
         orders = decide(self.state, [message("hosts_seen", hosts=self.hosts)], 0.0)
         ready = [message("host_ready", host=order["host"], slots=8) for order in orders]
         orders = decide(self.state, ready, 1.0)
         (world,) = [order for order in orders if order["do"] == "start_world"]
         spawned = [order["incarnation"] for order in orders if order["do"] == "spawn"]
-        assert size_of(world["layout"]) == len(spawned) == self.size
-        self.proxies_ready(world["world"], 2.0)
-        self.attach(spawned, 1, 2.5)
+        assert size_of(world["layout"]) == len(spawned) == 8 * len(self.hosts)
+        self.form(world, spawned, 1, 2.0)
         return spawned
 
-    def proxies_ready(self, world: int, now: float) -> None:
-        size = size_of(self.state.worlds[world].layout)
-        words = [message("proxy_ready", world=world, world_rank=rank) for rank in range(size)]
+    def form(self, world, ranks, number, now):
+        """All proxies of a world are ready, and all ranks take part in its generation."""
+        proxies = range(size_of(world["layout"]))
+        words = [message("proxy_ready", world=world["world"], world_rank=rank) for rank in proxies]
         assert not decide(self.state, words, now)
-
-    def attach(self, ranks: list[int], number: int, now: float) -> None:
-        """All ranks wait, and take part in the generation that follows."""
         waiting = [
             message("rank_waiting", incarnation=one, after=number - 1, arrival=f"arrival {one}")
             for one in ranks
         ]
-        orders = decide(self.state, waiting, now)
+        orders = decide(self.state, waiting, now + 0.5)
         (begun,) = [order for order in orders if order["do"] == "generation"]
         assert sorted(one[0] for one in begun["members"]) == sorted(ranks)
         assert sorted(begun["arrivals"]) == sorted(f"arrival {one}" for one in ranks)
         attached = [message("rank_attached", incarnation=one, generation=number) for one in ranks]
-        decide(self.state, attached, now + 0.5)
+        decide(self.state, attached, now + 1)
         assert phase_of(self.state) is Phase.RUNNING
 
-    def lose_host(self, now: float) -> list[int]:
-        """A host is lost, and the next generation has the others."""
-        gone = [one for one, rank in self.state.ranks.items() if rank.host == "h1"]
-        decide(self.state, [message("rank_gone", incarnation=one) for one in gone], now)
-        orders = decide(self.state, [message("host_lost", host="h1", why="it is silent")], now)
-        assert [order["do"] for order in orders if order["do"] == "end_generation"]
-        orders = decide(self.state, [message("tick")], now + 1)
-        (world,) = [order for order in orders if order["do"] == "start_world"]
-        left = list(self.state.ranks)
-        self.proxies_ready(world["world"], now + 2)
-        self.attach(left, 2, now + 2.5)
-        return left
 
-    def end(self, ranks: list[int], now: float) -> None:
-        """All ranks return."""
-        words = [("rank_detached", {"generation": self.state.last_generation}), ("rank_gone", {})]
-        for do, more in (*words, ("rank_ended", {"exit_code": 0})):
-            orders = decide(self.state, [message(do, incarnation=one, **more) for one in ranks], now)
-        assert phase_of(self.state) is Phase.OVER and orders[-1]["do"] == "finish"
+def whole_life(size):
+    """A host is lost, the next generation has the others, and all of them return."""
 
-    def fail(self, ranks: list[int], now: float) -> None:
-        """All ranks fail in different ways, and are replaced."""
-        ended = [message("rank_ended", incarnation=one, exit_code=1 + one % 100) for one in ranks]
-        orders = decide(self.state, ended, now)
-        assert len([order for order in orders if order["do"] == "spawn"]) == len(ranks)
-
-
-@pytest.mark.parametrize("size", [1024, 8192])
-def test_thousands_of_ranks_live_through_a_job(size):
-    """What all report is decided together: looking at all ranks for each of them would take minutes."""
-    job = Thousands(size)
-    job.begin()
-    job.end(job.lose_host(10.0), 20.0)
-
-
-def whole_life(size: int) -> Any:
-    def run() -> None:
+    def run():
         job = Thousands(size)
         job.begin()
-        job.end(job.lose_host(10.0), 20.0)
+        state = job.state
+        gone = [one for one, rank in state.ranks.items() if rank.host == "h1"]
+        decide(state, [message("rank_gone", incarnation=one) for one in gone], 10.0)
+        orders = decide(state, [message("host_lost", host="h1", why="it is silent")], 10.0)
+        assert [order["do"] for order in orders if order["do"] == "end_generation"]
+        orders = decide(state, [message("tick")], 11.0)
+        left = list(state.ranks)
+        job.form(next(order for order in orders if order["do"] == "start_world"), left, 2, 12.0)
+        words = [("rank_detached", {"generation": state.last_generation}), ("rank_gone", {})]
+        for do, more in (*words, ("rank_ended", {"exit_code": 0})):
+            orders = decide(state, [message(do, incarnation=one, **more) for one in left], 20.0)
+        assert phase_of(state) is Phase.OVER and orders[-1]["do"] == "finish"
 
     return run
 
 
-def failures_of_all(size: int) -> Any:
+def failures_of_all(size):
+    """All ranks fail in different ways, and are replaced."""
     job = Thousands(size)
-    ranks = job.begin()
-    return lambda: job.fail(ranks, 10.0)
+    ended = [message("rank_ended", incarnation=one, exit_code=1 + one % 100) for one in job.begin()]
+
+    def run():
+        orders = decide(job.state, ended, 10.0)
+        assert len([order for order in orders if order["do"] == "spawn"]) == size
+
+    return run
 
 
 @pytest.mark.parametrize("act", [whole_life, failures_of_all])
 def test_what_is_decided_grows_with_the_ranks(act):
+    """What all report is decided together: looking at all ranks for each of them would take minutes."""
     assert growth(act, 64, 512) < 1.2
 
 
@@ -500,16 +364,17 @@ def test_a_host_agents_message_has_what_the_decider_reads(name):
 @pytest.mark.parametrize(
     ("silent", "hosts"), [({"h1", "h2"}, {"h1", "h2"}), ({"h2"}, {"h1"})], ids=["all of them", "one"]
 )
-def test_hosts_that_say_nothing_are_left_out_where_others_do_not(silent: set[str], hosts: set[str]) -> None:
+def test_hosts_that_say_nothing_are_left_out_where_others_do_not(silent, hosts):
     """Where nothing comes from any host the hosts are not to blame: the next world is of all of them."""
-    job = Simulation(limits=Limits())
+    job = Simulation(limits=Limits(start_timeout=60.0))
     answer = job._proxy_answer
 
-    def proxy_answer(order: Any, rank: int) -> Any:
+    def proxy_answer(order, rank):
         is_silent = order.world == 1 and slots_of(order.layout)[rank][0] in silent
         return None if is_silent else answer(order, rank)
 
-    job._proxy_answer = proxy_answer  # type: ignore[method-assign]
+    job._proxy_answer = proxy_answer
     job.offer(h1=2, h2=2)
     assert job.settle() is Phase.RUNNING, job.log
     assert {host for host, _ in job.worlds[2].layout} == hosts and len(last(job).members) == 2 * len(hosts)
+    assert set(job.excluded) == {"h1", "h2"} - hosts

@@ -1,7 +1,6 @@
 """When the ranks of an elastic job are started: once the first of those that live has named free ports."""
 
 from types import SimpleNamespace
-from typing import Any
 
 from tests.operations import growth
 
@@ -13,66 +12,53 @@ from ringleader.plan.job import Job
 class Ranks(ElasticJob):
     """As much of a job as starts ranks, whose starts are noted."""
 
-    def __init__(self) -> None:
-        nobody: Any = SimpleNamespace(drop=lambda connection: None, send=lambda connection, message: None)
+    def __init__(self):
+        nobody = SimpleNamespace(drop=lambda connection: None, send=lambda connection, message: None)
         channels = Channels(selector=nobody, server=nobody, listener=nobody)
         Session.__init__(self, Job(command=("x",)), channels)
-        self.told: list[str] = []
-        self.started: list[tuple[int, int]] = []
+        self.told = []
+        self.started = []
         self._ports, self._stopping = None, False
         self._ready, self._lowest = {}, None
 
-    def take(self, do: str, **words: Any) -> None:
+    def take(self, do, **words):
         self.told.append(do)
 
-    def _start(self, rank: ElasticRank, ports: Any) -> None:
+    def _start(self, rank, ports):
         rank.begun = True
         self.started.append((rank.incarnation, ports.master))
 
-    def spawn(self, incarnation: int, place: int, host: str) -> None:
-        where: Any = SimpleNamespace(host=SimpleNamespace(name=host))
-        prepared: Any = SimpleNamespace(plan=SimpleNamespace(hosts=[where]))
-        there: Any = SimpleNamespace(rank=place, host_index=0)
+    def spawn(self, incarnation, place, host):
+        where = SimpleNamespace(host=SimpleNamespace(name=host))
+        prepared = SimpleNamespace(plan=SimpleNamespace(hosts=[where]))
+        there = SimpleNamespace(rank=place, host_index=0)
         self.add(ElasticRank(incarnation, 0, prepared, there))
 
-    def come(self, incarnation: int) -> None:
-        connection: Any = SimpleNamespace(rank=None)
+    def come(self, incarnation):
+        connection = SimpleNamespace(rank=None)
         words = {"do": "hello", "rank": incarnation, "free_port": 100 + incarnation, "jax_port": 1}
         self.hello(connection, words)
 
 
-def test_all_wait_for_the_ports_of_the_first() -> None:
-    ranks = Ranks()
-    ranks.spawn(0, 0, "a")
-    ranks.spawn(1, 1, "b")
-    ranks.come(1)
-    assert not ranks.started
+def test_all_wait_for_the_ports_of_the_first():
+    ranks, lost = Ranks(), Ranks()
+    for job in (ranks, lost):
+        job.spawn(0, 0, "a")
+        job.spawn(1, 1, "b")
+        job.come(1)
+        assert not job.started
     ranks.come(0)
     assert sorted(ranks.started) == [(0, 100), (1, 100)]
-
-
-def test_who_waits_for_a_rank_of_a_host_that_is_lost_starts() -> None:
-    ranks = Ranks()
-    ranks.spawn(0, 0, "a")
-    ranks.spawn(1, 1, "b")
-    ranks.come(1)
-    ranks._lose_ranks("a")
-    assert ranks.started == [(1, 101)]
-
-
-def test_a_later_rank_starts_at_once() -> None:
-    ranks = Ranks()
-    for incarnation in (0, 1):
-        ranks.spawn(incarnation, incarnation, "a")
-        ranks.come(incarnation)
     ranks.spawn(2, 1, "a")
     ranks.come(2)
-    assert ranks.started == [(0, 100), (1, 100), (2, 100)]
+    assert ranks.started[2:] == [(2, 100)], "a later one starts at once"
+    lost._lose_ranks("a")
+    assert lost.started == [(1, 101)], "who waited for a rank of a host that is lost starts"
 
 
-def test_what_is_done_grows_with_the_ranks() -> None:
-    def all_come(size: int) -> Any:
-        def run() -> None:
+def test_what_is_done_grows_with_the_ranks():
+    def all_come(size):
+        def run():
             ranks = Ranks()
             for rank in range(size):
                 ranks.spawn(rank, rank, f"h{rank // 8}")

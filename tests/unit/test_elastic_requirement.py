@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.unit.test_transport_requirement import PORT, plan
@@ -16,23 +15,19 @@ MIB = 1 << 20
 GOOD = JobExit(exit_code=0, whose="", reason="", first_failure=None)
 
 
-@pytest.mark.parametrize(
-    ("words", "ports", "slots", "said"),
-    [
+def test_a_host_is_judged_by_itself():
+    """Others may come: that it is alone, or has one rank, is no fault."""
+    for words, ports, slots, said in (
         (("rdma",), (PORT,), 1, ""),
         (("rdma",), (), 1, "rdma is required, and it has no RDMA device"),
         (("tcp",), (), 1, ""),
-        (("shm",), (), 1, ""),
         (("gdr",), (PORT,), 2, "it has no GPU, and gdr is required"),
-    ],
-)
-def test_a_host_is_judged_by_itself(words: tuple[str, ...], ports: Any, slots: int, said: str) -> None:
-    """Others may come: that it is alone, or has one rank, is no fault."""
-    (host,) = plan(h1=ports).hosts
-    assert "; ".join(fault.what for fault in faults_of_host(words, host, slots)) == said
+    ):
+        (host,) = plan(h1=ports).hosts
+        assert "; ".join(fault.what for fault in faults_of_host(words, host, slots)) == said
 
 
-def snapshot(nbytes: int) -> dict[str, Any]:
+def snapshot(nbytes):
     device = {
         "values": {"rx_bytes": nbytes, "tx_bytes": nbytes},
         "kind": "ethernet",
@@ -41,10 +36,10 @@ def snapshot(nbytes: int) -> dict[str, Any]:
     return {"at": 1.0, "net_devices": {"eth0": device}}
 
 
-def rank(host: Any, *, counters: tuple[int, int] | None, told: bool = True) -> Any:
+def rank(host, *, counters, told=True):
     """``counters``: what the host's device had carried when the rank began and when it had ended."""
     (place,) = plan(h1=()).ranks
-    evidence: dict[str, Any] | None = {}
+    evidence = {}
     if counters is not None:
         evidence = {"before": snapshot(counters[0]), "after": snapshot(counters[1])}
     sums = dict.fromkeys(("handed", "sent_least", "sent_most", "received_least", "received_most"), 20 * MIB)
@@ -53,7 +48,7 @@ def rank(host: Any, *, counters: tuple[int, int] | None, told: bool = True) -> A
 
 
 @pytest.fixture
-def run() -> Any:
+def run():
     h1, h2 = plan(h1=(), h2=()).hosts
     ranks = [rank(h1, counters=(0, MIB), told=False), rank(h2, counters=(0, 30 * MIB))]
     ranks.append(rank(h1, counters=(2 * MIB, 30 * MIB)))  # the one that took the place of the first
@@ -61,43 +56,31 @@ def run() -> Any:
     return SimpleNamespace(ranks=dict(enumerate(ranks)), listener=listener)
 
 
-def judged(run: Any, *words: str) -> JobExit:
+def judged(run, *words):
     mpi = Mpi(family=Family.OPENMPI5, version="5.0.10", mpirun="mpirun", library="")
-    prepared: Any = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
+    prepared = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
     proof = launch_elastic._proof(run, prepared)
     assert proof is not None and [host.host for host in proof.hosts] == ["h1", "h2"]
     return launch_elastic._judged(words, GOOD, proof, run)
 
 
-def test_what_all_ranks_of_a_host_exchanged_is_compared_with_its_counters(run: Any) -> None:
+def test_what_all_ranks_of_a_host_exchanged_is_compared_with_its_counters(run):
     assert judged(run, "tcp") == GOOD
     found = judged(run, "rdma")
     assert (found.exit_code, found.whose) == (3, "ringleader")
     assert "h1: to other hosts TCP 100% instead of rdma" in found.reason
-
-
-def test_a_host_that_was_lost_is_judged_by_the_others(run: Any) -> None:
+    # A host with one slot has nothing to show of shared memory, however many ranks it had in turn.
+    assert "h1: shm" not in judged(run, "shm").reason
+    failed = replace(GOOD, exit_code=137, whose="rank 1", reason="killed")
+    assert launch_elastic._judged(("rdma",), failed, None, run) == failed
     run.ranks[1].evidence, run.ranks[1].traffic = None, []
-    assert judged(run, "tcp") == GOOD
-
-
-def test_where_all_were_lost_nothing_is_shown(run: Any) -> None:
+    assert judged(run, "tcp") == GOOD, "a host that was lost is judged by the others"
     for one in run.ranks.values():
         one.evidence = None
     assert "tcp is not shown: no host gathered any evidence" in judged(run, "tcp").reason
 
 
-def test_a_job_that_failed_keeps_its_code(run: Any) -> None:
-    failed = replace(GOOD, exit_code=137, whose="rank 1", reason="killed")
-    assert launch_elastic._judged(("rdma",), failed, None, run) == failed
-
-
-def test_a_rank_and_the_one_in_its_place_exchange_nothing_with_each_other(run: Any) -> None:
-    """A host with one slot has nothing to show of shared memory, however many ranks it had in turn."""
-    assert "h1: shm" not in judged(run, "shm").reason
-
-
-def test_ranks_without_the_engine_are_judged_by_their_connections(run: Any) -> None:
+def test_ranks_without_the_engine_are_judged_by_their_connections(run):
     """Those of all ranks that a host has had add up: one agent follows them after the other."""
     for one in run.ranks.values():
         one.traffic = []
@@ -109,6 +92,6 @@ def test_ranks_without_the_engine_are_judged_by_their_connections(run: Any) -> N
     assert judged(run, "tcp") == GOOD
     assert "h1: to other hosts TCP 100% instead of rdma" in judged(run, "rdma").reason
     mpi = Mpi(family=Family.OPENMPI5, version="5.0.10", mpirun="mpirun", library="")
-    prepared: Any = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
+    prepared = SimpleNamespace(mpi=mpi, mpirun_environment=lambda port, token: {})
     proof = launch_elastic._proof(run, prepared)
     assert proof is not None and [host.between.exchanged // MIB for host in proof.hosts] == [20, 10]

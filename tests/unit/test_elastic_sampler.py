@@ -7,17 +7,15 @@ from hypothesis import strategies as st
 
 from ringleader.torch.elastic.sampler import ElasticSampler
 
-Event = tuple[str, int]
-
 
 class OneOf(ElasticSampler):
     """The sampler of one of several ranks."""
 
-    def __init__(self, length: int, *, place: tuple[int, int], shuffle: bool) -> None:
+    def __init__(self, length, *, place, shuffle):
         self.place = place
         super().__init__(range(length), shuffle=shuffle, seed=3)
 
-    def ranks(self) -> tuple[int, int]:
+    def ranks(self):
         return self.place
 
 
@@ -39,10 +37,8 @@ EVENTS = st.lists(
     shuffle=st.booleans(),
     events=EVENTS,
 )
-def test_every_index_is_visited_once_whatever_happens(
-    length: int, batch: int, size: int, shuffle: bool, events: list[Event]
-) -> None:
-    def ranks_of(number: int, state: dict[str, int]) -> list[OneOf]:
+def test_every_index_is_visited_once_whatever_happens(length, batch, size, shuffle, events):
+    def ranks_of(number, state):
         made = [OneOf(length, place=(number, rank), shuffle=shuffle) for rank in range(number)]
         for one in made:
             one.load_state_dict(state)
@@ -50,11 +46,11 @@ def test_every_index_is_visited_once_whatever_happens(
 
     start = {"epoch": 2, "processed_num": 0}
     samplers, committed = ranks_of(size, start), start
-    since: list[list[int]] = []  # what each step visited since the last commit
-    visited: Counter[int] = Counter()
+    since = []  # what each step visited since the last commit
+    visited = Counter()
     streams = [iter(one) for one in samplers]
 
-    def step() -> bool:
+    def step():
         taken = [[index for _at, index in zip(range(batch), stream, strict=False)] for stream in streams]
         if not any(taken):
             return False
@@ -86,20 +82,14 @@ def test_every_index_is_visited_once_whatever_happens(
     assert visited == Counter(range(length))
 
 
-def test_what_is_left_is_divided_so_that_all_ranks_have_as_many() -> None:
-    samplers = [OneOf(10, place=(4, rank), shuffle=False) for rank in range(4)]
-    assert [list(one) for one in samplers] == [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
-    assert [len(one) for one in samplers] == [3, 3, 3, 3]
+def test_what_is_left_is_divided_so_that_all_ranks_have_as_many():
+    def left(length, size):
+        return [list(OneOf(length, place=(size, rank), shuffle=False)) for rank in range(size)]
 
-
-def test_more_ranks_than_indices_are_left() -> None:
-    samplers = [OneOf(2, place=(5, rank), shuffle=False) for rank in range(5)]
-    assert [list(one) for one in samplers] == [[0], [1], [0], [1], [0]]
-
-
-def test_nothing_is_left_of_an_epoch_that_is_done() -> None:
+    assert left(10, 4) == [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
+    assert left(2, 5) == [[0], [1], [0], [1], [0]], "more ranks than indices"
     sampler = OneOf(5, place=(2, 1), shuffle=True)
     sampler.load_state_dict({"epoch": 0, "processed_num": 6})
-    assert list(sampler) == []
+    assert list(sampler) == [], "an epoch that is done"
     sampler.set_epoch(1)
-    assert len(list(sampler)) == 3
+    assert len(sampler) == len(list(sampler)) == 3

@@ -1,8 +1,6 @@
 """The engine's decisions: which operations can be done, where gradients lie, what the environment says."""
 
-from random import Random
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,28 +13,9 @@ from ringleader.engine.exceptions import HorovodInternalError
 from ringleader.engine.group_communicators import any_oversubscribed
 from ringleader.engine.operations import MASK, ReduceOp, Signature, Work, signature_digest
 from ringleader.engine.peer_wait import End, PeerEnd, PeerWait
-from ringleader.torch.bucket_plan import ALIGNMENT, ParameterShape, first_difference, plan_buckets
+from ringleader.torch.bucket_plan import ParameterShape, first_difference, plan_buckets
 
 ADD = Signature(kind="allreduce", dtype="float32", shape=(3,))
-
-
-def test_digests_tell_operations_apart() -> None:
-    def work(signature: Signature, name: str | None, serial: int = 0) -> int:
-        return Work(
-            signature, signature_digest(signature), name=name, serial=serial, array=None, out=None
-        ).digest
-
-    other = Signature(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MIN)
-    digests = [
-        work(ADD, "a"),
-        work(ADD, "b"),
-        work(ADD, None, 0),
-        work(ADD, None, 1),
-        work(other, "a"),
-        work(other, None, 0),
-    ]
-    assert len(set(digests)) == len(digests)
-    assert work(ADD, "a", 1) == work(ADD, "a", 2)
 
 
 SWAPPED = [
@@ -49,37 +28,7 @@ SWAPPED = [
 ]
 
 
-@given(
-    st.lists(st.sampled_from(SWAPPED), min_size=2, max_size=5),
-    st.one_of(st.just(None), st.text(max_size=4)),
-    st.integers(0, 1 << 40),
-    st.randoms(use_true_random=False),
-)
-def test_digests_of_a_round_tell_who_has_which_name(
-    calls: list[Signature], name: str | None, serial: int, random: Random
-) -> None:
-    """The sum is the same in every order, and for another assignment of calls to names it is another."""
-
-    def digests(calls: list[Signature]) -> list[int]:
-        works = [
-            Work(
-                signature,
-                signature_digest(signature),
-                name=None if name is None else f"{name}_{at}of{len(calls)}",
-                serial=serial + at,
-                array=None,
-                out=None,
-            )
-            for at, signature in enumerate(calls)
-        ]
-        return [work.digest for work in works]
-
-    other = random.sample(calls, len(calls))
-    mine, theirs = digests(calls), digests(other)
-    assert (sum(mine) & MASK == sum(theirs) & MASK) == (calls == other)
-
-
-def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> None:
+def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often():
     times, said = iter(range(0, 100_000, 20)), []
     peer_wait = PeerWait(
         rank=1,
@@ -98,7 +47,7 @@ def test_a_wait_for_ranks_that_live_has_no_end_but_is_told_ever_less_often() -> 
     assert read_settings({"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "90"}).deadline_seconds == 90
 
 
-def test_who_gave_up_because_of_another_is_not_named_beside_that_one() -> None:
+def test_who_gave_up_because_of_another_is_not_named_beside_that_one():
     gone = {0: PeerEnd(End.FINISHED, 1), 2: PeerEnd(End.BROKEN)}
     peer_wait = PeerWait(rank=1, liveness_sources=[lambda: gone], warn_seconds=9, deadline_seconds=9)
     with pytest.raises(HorovodInternalError, match=r"^rank 0 has ended with exit code 1 while rank 1 waits"):
@@ -108,32 +57,32 @@ def test_who_gave_up_because_of_another_is_not_named_beside_that_one() -> None:
         peer_wait.until(lambda: False, lambda: [0, 2])
 
 
-def test_the_digest_of_a_peer_is_read_after_its_turn() -> None:
+def test_the_digest_of_a_peer_is_read_after_its_turn():
     """A processor may read the second of two lines first, unless a fence stands between."""
     pages = [bytearray(PAGE_BYTES) for _ in range(2)]
     peer = memoryview(pages[1]).cast("Q")
     peer[8] = 1  # the peer's turn is to be seen already, its digest behind the next fence
 
-    def fence() -> None:
+    def fence():
         if memoryview(pages[0]).cast("Q")[8] == 1:
             peer[9] = 77
 
-    segment: Any = SimpleNamespace(parts=pages, fence=fence)
-    idle: Any = None
+    segment = SimpleNamespace(parts=pages, fence=fence)
+    idle = None
     flags = SharedFlags(segment, me=0, ranks=[0, 1], mpi_calls=idle, peer_wait=idle, oversubscribed=False)
     assert flags.agree(77)
 
 
-def test_all_ranks_of_a_host_have_laid_out_alike_or_none_has() -> None:
+def test_all_ranks_of_a_host_have_laid_out_alike_or_none_has():
     pages = [bytearray(PAGE_BYTES) for _ in range(2)]
-    segment: Any = SimpleNamespace(parts=pages, fence=None)
-    idle: Any = None
+    segment = SimpleNamespace(parts=pages, fence=None)
+    idle = None
     flags, peer = (
         SharedFlags(segment, me=me, ranks=[0, 1], mpi_calls=idle, peer_wait=idle, oversubscribed=False)
         for me in (0, 1)
     )
 
-    def meeting(mine: int, theirs: int) -> list[int]:
+    def meeting(mine, theirs):
         for one, how in ((flags, mine), (peer, theirs)):
             if how:
                 one.laying_out(how)
@@ -151,97 +100,67 @@ def test_all_ranks_of_a_host_have_laid_out_alike_or_none_has() -> None:
     assert meeting(3, 3) == [3, 3]
 
 
-SIZES = {"float32": 4, "float64": 8, "float16": 2, "uint8": 1}
-SHAPES = st.lists(
-    st.builds(
-        lambda dtype, dims: ParameterShape(name="p", dtype=dtype, itemsize=SIZES[dtype], dims=tuple(dims)),
-        st.sampled_from(sorted(SIZES)),
-        st.lists(st.integers(0, 40), max_size=3),
-    ),
-    max_size=30,
-)
-
-
-@given(SHAPES, st.one_of(st.none(), st.integers(1, 20_000)))
-def test_every_gradient_has_one_place_of_its_own(shapes: list[ParameterShape], cap: int | None) -> None:
-    plan = plan_buckets(shapes, cap_bytes=cap)
-    seen = []
-    for bucket in plan.buckets:
-        end = 0
-        for place in bucket.spans:
-            shape = shapes[place.parameter]
-            assert (shape.dtype, shape.count) == (bucket.dtype, place.count)
-            assert place.offset * shape.itemsize % ALIGNMENT == 0
-            assert place.offset >= end
-            end = place.offset + place.count
-            seen.append(place.parameter)
-        assert end <= bucket.count
-        filled = sum(place.count > 0 for place in bucket.spans)
-        assert cap is None or filled <= 1 or bucket.count * SIZES[bucket.dtype] <= cap
-        assert [place.parameter for place in bucket.spans] == sorted(
-            (p.parameter for p in bucket.spans), reverse=True
-        )
-    assert sorted(seen) == list(range(len(shapes)))
-    if cap is None:
-        assert len(plan.buckets) == len({shape.dtype for shape in shapes})
-    assert plan == plan_buckets(shapes, cap_bytes=cap)
-
-
-def test_plans_of_different_models_differ() -> None:
-    def shape(*dims: int) -> ParameterShape:
-        return ParameterShape(name="p", dtype="float32", itemsize=4, dims=dims)
-
-    plans = [[shape(4, 8)], [shape(8, 4)], [shape(4, 8), shape(1)], [shape(32)]]
-    assert len({plan_buckets(one, cap_bytes=None).digest for one in plans}) == len(plans)
-
-
-def test_where_models_differ() -> None:
+def test_where_models_differ():
     one = [ParameterShape(name="a", dtype="float32", itemsize=4, dims=(2,))]
     two = [ParameterShape(name="b", dtype="float32", itemsize=4, dims=(3,))]
     assert first_difference(one, two) == "parameter 0 is a float32[2] and b float32[3]"
     assert first_difference(one, one + two) == "1 and 2 parameters"
     assert first_difference(one + two, one + two) == ""
+    plans = [plan_buckets(shapes, cap_bytes=None).digest for shapes in (one, two, one + two, two + one)]
+    assert len(set(plans)) == len(plans)
 
 
-@pytest.mark.parametrize(
-    ("environ", "launched", "size"),
-    [
-        ({}, False, None),
+def digest_of(signature, name, serial=0):
+    work = Work(signature, signature_digest(signature), name=name, serial=serial, array=None, out=None)
+    return work.digest
+
+
+@given(
+    st.lists(st.sampled_from(SWAPPED), min_size=2, max_size=5),
+    st.one_of(st.just(None), st.text(max_size=4)),
+    st.integers(0, 1 << 40),
+    st.randoms(use_true_random=False),
+)
+def test_digests_of_a_round_tell_who_has_which_name(calls, name, serial, random):
+    """The sum is the same in every order, and for another assignment of calls to names it is another."""
+
+    def total(calls):
+        named = [None if name is None else f"{name}_{at}of{len(calls)}" for at in range(len(calls))]
+        return sum(map(digest_of, calls, named, range(serial, serial + len(calls)))) & MASK
+
+    other = random.sample(calls, len(calls))
+    assert (total(calls) == total(other)) == (calls == other)
+    assert digest_of(ADD, "a", 1) == digest_of(ADD, "a", 2), "of a name the number does not count"
+
+
+def test_who_started_this_process():
+    for environ, launched, size in (
         ({"RANK": "0", "WORLD_SIZE": "4"}, False, None),
         ({"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "1"}, True, 4),
         ({"PMI_SIZE": "3", "PMI_RANK": "0"}, True, 3),
         ({"PMIX_RANK": "0"}, True, None),
-    ],
-)
-def test_who_started_this_process(environ: dict[str, str], launched: bool, size: int | None) -> None:
-    settings = read_settings(environ)
-    assert (settings.launched, settings.size) == (launched, size)
+    ):
+        settings = read_settings(environ)
+        assert (settings.launched, settings.size) == (launched, size)
 
 
-@pytest.mark.parametrize(
-    ("environ", "library", "size", "wrong"),
-    [
+def test_a_library_that_is_not_the_launchers():
+    for environ, library, size, wrong in (
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI v5.0.11, package: x", 2, ""),
         ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI v5.0.11, package: x", 1, "sees only this one"),
         ({"RINGLEADER_MPI_FAMILY": "openmpi4"}, "Open MPI v5.0.11", 1, "started by Open MPI v4"),
         ({"RINGLEADER_MPI_FAMILY": "openmpi4"}, "Open MPI v4.1.4, package: Debian", 1, ""),
         ({"RINGLEADER_MPI_FAMILY": "mpich"}, "MPICH Version:\t4.0.2", 4, ""),
         ({"RINGLEADER_MPI_FAMILY": "mpich"}, "MVAPICH2 Version      :\t2.3.7", 4, ""),
-        ({"RINGLEADER_MPI_FAMILY": "mpich"}, "MVAPICH Version:      3.0", 4, ""),
         ({"RINGLEADER_MPI_FAMILY": "openmpi5"}, "MVAPICH Version:      3.0", 4, "started by Open MPI v5"),
         ({"RINGLEADER_MPI_FAMILY": "intel"}, "Intel(R) MPI Library 2021.14", 4, ""),
         ({"RINGLEADER_MPI_FAMILY": "intel"}, "MPICH Version:\t4.0.2", 4, "started by Intel"),
-        ({"PMI_SIZE": "1"}, "MPICH Version:\t4.0.2", 1, ""),
-    ],
-)
-def test_a_library_that_is_not_the_launchers(
-    environ: dict[str, str], library: str, size: int, wrong: str
-) -> None:
-    text = wrong_library(read_settings(environ), library=library, size=size)
-    assert (wrong in text) if wrong else (text == "")
+    ):
+        text = wrong_library(read_settings(environ), library=library, size=size)
+        assert (wrong in text) if wrong else (text == "")
 
 
-def test_mpi_proxies_count_as_processes_where_there_are_several_hosts() -> None:
+def test_mpi_proxies_count_as_processes_where_there_are_several_hosts():
     """On one host they sleep: ranks exchange in shared memory."""
     two, four = (RankProcessors(frozenset(range(cpus)), ()) for cpus in (2, 4))
     one_host, two_hosts = [0, 0], [0, 0, 2, 2]

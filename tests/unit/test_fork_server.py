@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,7 +42,7 @@ PROGRAM = """
 
 
 @pytest.mark.process
-def test_a_forked_process_ends_as_python_does_but_for_what_was_there_before(tmp_path: Path) -> None:
+def test_a_forked_process_ends_as_python_does_but_for_what_was_there_before(tmp_path):
     for name in ("before", "after"):
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(MODULE.format(name=name)))
     (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
@@ -76,7 +74,7 @@ NO_SOCKET = """
 
 
 @pytest.mark.process
-def test_one_that_serves_ranks_is_not_ready_without_its_socket() -> None:
+def test_one_that_serves_ranks_is_not_ready_without_its_socket():
     words = [sys.executable, "-c", textwrap.dedent(NO_SOCKET)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     expected = {"do": "failed", "why": "/nonexistent/warm.sock: No such file or directory"}
@@ -84,13 +82,11 @@ def test_one_that_serves_ranks_is_not_ready_without_its_socket() -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_one_that_serves_ranks_is_started_again_a_few_times(
-    monkeypatch: pytest.MonkeyPatch, ready: bool
-) -> None:
+def test_one_that_serves_ranks_is_started_again_a_few_times(monkeypatch, ready):
     """It may end right after each start, and nobody asks it for ranks until a restart."""
-    said: list[dict[str, Any]] = []
-    starts: list[int] = []
-    server: Any = ForkServerProcess({}, lambda **words: said.append(words), said.append, "/")
+    said = []
+    starts = []
+    server = ForkServerProcess({}, lambda **words: said.append(words), said.append, "/")
     monkeypatch.setattr(server, "_start", lambda: starts.append(1))
     server.prepare({"serves_ranks": True, "preload": ()})
     for _ in range(RESTARTS + 1):

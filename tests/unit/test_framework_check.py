@@ -21,7 +21,7 @@ for name in ("torch", "tensorflow", "jax", "mxnet"):
 
 
 @pytest.mark.process
-def test_a_framework_that_is_not_installed() -> None:
+def test_a_framework_that_is_not_installed():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     said = [line.split(sys.executable) for line in done.stdout.splitlines()]
     assert said == [
@@ -32,9 +32,7 @@ def test_a_framework_that_is_not_installed() -> None:
     ]
 
 
-def test_a_framework_that_is_too_old_is_named_with_its_version_and_the_cure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_framework_that_is_too_old_is_named_with_its_version_and_the_cure(monkeypatch):
     monkeypatch.setattr(framework_check, "version", lambda name: "2.6.0+cu124")
     monkeypatch.setattr(framework_check.sys, "modules", {})
     with pytest.raises(ImportError) as caught:
@@ -45,16 +43,6 @@ def test_a_framework_that_is_too_old_is_named_with_its_version_and_the_cure(
     )
 
 
-@pytest.mark.parametrize(
-    ("found", "old"),
-    [
-        ("2.8.0", False),
-        ("2.7.1", True),
-        ("1.13", True),
-        ("2.13.0+cpu", False),
-        ("3.0", False),
-        ("main", False),
-    ],
-)
-def test_versions_are_compared_by_numbers(found: str, old: bool) -> None:
-    assert too_old(found, "2.8") is old
+def test_versions_are_compared_by_numbers():
+    versions = ("2.8.0", "2.7.1", "1.13", "2.13.0+cpu", "3.0", "main")
+    assert [found for found in versions if too_old(found, "2.8")] == ["2.7.1", "1.13"]

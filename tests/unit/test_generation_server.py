@@ -5,9 +5,7 @@ import mmap
 import os
 import select
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -15,12 +13,35 @@ from ringleader.agents import unix_messages
 from ringleader.agents.elastic.generation_client import (
     AgentGoneError,
     Generation,
-    LeaveError,
     ProxyConnection,
     RankConnection,
 )
 from ringleader.agents.elastic.generation_page import BOTH, PageReader, PageWriter
 from ringleader.agents.elastic.generation_server import RING_BYTES, GenerationService
+from ringleader.engine.exceptions import WorldError
+from ringleader.engine.mpi_proxy import membership
+
+
+def test_who_is_told_first_stays():
+    for told, known in (
+        ([(1, None), (1, 137)], (1, 137)),
+        ([(None, None), (2, 3)], (2, 3)),
+        ([(1, None), (2, 3)], (1, None)),
+    ):
+        writer = PageWriter(5)
+        reader = PageReader(writer.fd)
+        for rank, code in told:
+            writer.mark_broken(rank, code)
+        assert reader.why() == known
+        writer.close()
+
+
+def segment(host, one, nbytes=8192, *, key="flags", generation=3):
+    """Have a rank or a proxy ask for memory; the answer and its descriptors."""
+    one.say(do="segment", generation=generation, key=key, nbytes=nbytes)
+    host.serve()
+    return one.answer("segment", key)
+
 
 pytestmark = pytest.mark.process
 SECONDS = 10.0
@@ -29,12 +50,12 @@ SECONDS = 10.0
 class Host:
     """A service, and who is connected to it. Whoever waits for an answer has it served meanwhile."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path):
         self.path = path
-        self.heard: list[dict[str, Any]] = []
+        self.heard = []
         self.service = GenerationService(path, self.heard.append)
 
-    def serve(self) -> None:
+    def serve(self):
         """Serve until nothing more comes."""
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:
@@ -47,11 +68,11 @@ class Host:
             for fd, events in came:
                 self.service.serve(fd, events)
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
+    def events(self, kind):
         self.serve()
         return [one for one in self.heard if one["do"] == kind]
 
-    def order(self, number: int, incarnations: list[int], world: int = 1) -> dict[str, Any]:
+    def order(self, number, incarnations, world=1):
         members = [[incarnation, rank, 0, rank % 2] for rank, incarnation in enumerate(incarnations)]
         return {
             "do": "generation",
@@ -64,7 +85,7 @@ class Host:
 
 
 @pytest.fixture(params=["host_agent.sock", "d" * 120 + "/host_agent.sock"], ids=["short", "long"])
-def host(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
+def host(tmp_path, request):
     path = tmp_path / request.param
     path.parent.mkdir(exist_ok=True)
     made = Host(str(path))
@@ -73,7 +94,7 @@ def host(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Host]:
 
 
 @pytest.fixture
-def pair(host: Host) -> Iterator[tuple[list[RankConnection], list[ProxyConnection]]]:
+def pair(host):
     """Two ranks, incarnations 10 and 11, and two proxies of world 1."""
     ranks = [RankConnection(host.path, incarnation) for incarnation in (10, 11)]
     proxies = [
@@ -85,14 +106,14 @@ def pair(host: Host) -> Iterator[tuple[list[RankConnection], list[ProxyConnectio
         one.close()
 
 
-def started(host: Host, ranks: list[RankConnection], number: int = 3) -> list[Generation]:
+def started(host, ranks, number=3):
     host.service.begin(host.order(number, [rank.incarnation for rank in ranks]))
     found = [rank.next_generation(SECONDS) for rank in ranks]
     assert all(found)
     return [one for one in found if one is not None]
 
 
-def test_a_generation_begins(host: Host, pair: Any) -> None:
+def test_a_generation_begins(host, pair):
     ranks, proxies = pair
     assert [peer.hello["incarnation"] for peer in host.service._of_kind("rank")] == [10, 11]
     assert [one["world_rank"] for one in host.events("proxy_ready")] == [0, 1]
@@ -122,60 +143,44 @@ def test_a_generation_begins(host: Host, pair: Any) -> None:
     assert host.events("rank_attached") == [{"do": "rank_attached", "incarnation": 11, "generation": 3}]
 
 
-def test_memory_is_made_once_and_is_zero(host: Host, pair: Any) -> None:
-    ranks, proxies = pair
-    started(host, ranks)
-    fds = []
-    for one in (*ranks, proxies[1]):
-        one.say(do="segment", generation=3, key="flags", nbytes=8192)
-        host.serve()
-        message, got = one.answer("segment", "flags")
-        assert message["nbytes"] == 8192
-        fds += got
-    with mmap.mmap(fds[0], 8192) as first, mmap.mmap(fds[2], 8192) as last:
-        assert first[:] == bytes(8192)
-        first[:3] = b"abc"
-        assert last[:3] == b"abc"
-    for fd in fds:
-        os.close(fd)
-    before = len(os.listdir("/proc/self/fd"))
-    for one in ranks:
-        one.free_segment(3, "flags")
-    host.serve()
-    assert len(os.listdir("/proc/self/fd")) == before - 1
-
-
-def test_memory_of_a_rank_that_ended_is_not_held_by_the_next_with_its_descriptor(
-    host: Host, pair: Any
-) -> None:
+def test_memory_of_a_rank_that_ended_is_not_held_by_the_next_with_its_descriptor(host, pair):
     ranks, _proxies = pair
     started(host, ranks)
     before = set(os.listdir("/proc/self/fd"))
-    ranks[1].say(do="segment", generation=3, key="flags", nbytes=8192)
-    host.serve()
-    os.close(ranks[1].answer("segment", "flags")[1][0])
+    os.close(segment(host, ranks[1])[1][0])
     ranks[1].close()
     host.serve()
     links = [os.readlink(f"/proc/self/fd/{fd}") for fd in set(os.listdir("/proc/self/fd")) - before if fd]
     assert not [link for link in links if "memfd:ringleader " in link]
-    ranks[0].say(do="segment", generation=3, key="flags", nbytes=4096)
-    host.serve()
-    message, fds = ranks[0].answer("segment", "flags")
+    message, fds = segment(host, ranks[0], 4096)
     assert message["nbytes"] == 4096
     again = RankConnection(host.path, 12)  # its descriptor in the service is that of the rank that ended
     again.free_segment(3, "flags")
     host.serve()
-    ranks[0].say(do="segment", generation=3, key="flags", nbytes=4096)
-    host.serve()
-    _message, more = ranks[0].answer("segment", "flags")
+    more = segment(host, ranks[0], 4096)[1]
     assert os.fstat(more[0]).st_ino == os.fstat(fds[0]).st_ino, "the memory that rank 0 holds was dropped"
     for fd in (*fds, *more):
         os.close(fd)
     again.close()
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["lost", "ordered to leave"])
+def test_a_lost_proxy_or_rank_breaks_its_generation_and_one_that_left_does_not(host, pair, leaves):
+    ranks, proxies = pair
+    page = PageReader(started(host, ranks)[0].page_fd)
+    if leaves:
+        ranks[1].detached(3)
+        ranks[1].close()
+        assert host.events("rank_gone") == [{"do": "rank_gone", "incarnation": 11, "generation": 0}]
+        host.service.end_world(1)
+    proxies[1].close()
+    assert host.events("proxy_gone") == [{"do": "proxy_gone", "world": 1, "world_rank": 1}]
+    assert page.broken() is not leaves
+    assert page.why() == (None if leaves else (None, None))
+
+
 @pytest.mark.parametrize(("generation", "key"), [(2, "flags"), (3, "nobody asked for it")])
-def test_memory_that_is_not_there(host: Host, pair: Any, generation: int, key: str) -> None:
+def test_memory_that_is_not_there(host, pair, generation, key):
     ranks, proxies = pair
     started(host, ranks)
     proxies[0].say(do="segment", generation=generation, key=key)
@@ -185,7 +190,7 @@ def test_memory_that_is_not_there(host: Host, pair: Any, generation: int, key: s
     assert message["why"]
 
 
-def test_a_rank_that_ends_breaks_its_generation(host: Host, pair: Any) -> None:
+def test_a_rank_that_ends_breaks_its_generation(host, pair):
     ranks, proxies = pair
     page = PageReader(started(host, ranks)[0].page_fd)
     assert not page.broken()
@@ -201,33 +206,7 @@ def test_a_rank_that_ends_breaks_its_generation(host: Host, pair: Any) -> None:
         assert [order and order[0]["do"] for order in orders] == ["generation", "end_generation", None]
 
 
-def test_a_rank_that_has_left_breaks_nothing(host: Host, pair: Any) -> None:
-    ranks, _proxies = pair
-    page = PageReader(started(host, ranks)[0].page_fd)
-    ranks[1].detached(3)
-    ranks[1].close()
-    assert host.events("rank_gone") == [{"do": "rank_gone", "incarnation": 11, "generation": 0}]
-    assert not page.broken()
-
-
-def test_a_lost_proxy_breaks_the_generation_of_its_world(host: Host, pair: Any) -> None:
-    ranks, proxies = pair
-    page = PageReader(started(host, ranks)[0].page_fd)
-    proxies[1].close()
-    assert host.events("proxy_gone") == [{"do": "proxy_gone", "world": 1, "world_rank": 1}]
-    assert page.why() == (None, None)
-
-
-def test_proxies_that_were_ordered_to_leave_break_nothing(host: Host, pair: Any) -> None:
-    ranks, proxies = pair
-    page = PageReader(started(host, ranks)[0].page_fd)
-    host.service.end_world(1)
-    proxies[1].close()
-    assert [one["world_rank"] for one in host.events("proxy_gone")] == [1]
-    assert not page.broken()
-
-
-def test_a_member_that_ended_before_the_order_came(host: Host, pair: Any) -> None:
+def test_a_member_that_ended_before_the_order_came(host, pair):
     ranks, _proxies = pair
     ranks[1].close()
     host.serve()
@@ -236,14 +215,7 @@ def test_a_member_that_ended_before_the_order_came(host: Host, pair: Any) -> Non
     assert PageReader(found.page_fd).why() == (1, None)
 
 
-def test_an_order_for_an_older_generation_changes_nothing(host: Host, pair: Any) -> None:
-    ranks, _proxies = pair
-    page = PageReader(started(host, ranks, number=4)[0].page_fd)
-    host.service.end({"number": 3, "rank": 0})
-    assert not page.broken()
-
-
-def test_updates_and_notices_stay_known(host: Host, pair: Any) -> None:
+def test_updates_and_notices_stay_known(host, pair):
     ranks, _proxies = pair
     page = PageReader(started(host, ranks, number=3)[0].page_fd)
     assert (page.updates(), page.leaving(), page.preparing()) == ((0, 0), False, False)
@@ -257,17 +229,7 @@ def test_updates_and_notices_stay_known(host: Host, pair: Any) -> None:
     assert not later.preparing()
 
 
-def test_leaving(host: Host, pair: Any) -> None:
-    ranks, proxies = pair
-    host.service.leave(11, "the job continues with fewer")
-    with pytest.raises(LeaveError, match="with fewer"):
-        ranks[1].next_generation(SECONDS)
-    host.service.end_world(1)
-    with pytest.raises(LeaveError):
-        proxies[0].order(SECONDS)
-
-
-def test_the_end_of_the_agent(host: Host, pair: Any) -> None:
+def test_the_end_of_the_agent(host, pair):
     ranks, proxies = pair
     host.service.close()
     with pytest.raises(AgentGoneError):
@@ -278,16 +240,14 @@ def test_the_end_of_the_agent(host: Host, pair: Any) -> None:
         RankConnection(host.path, 12)
 
 
-def test_no_descriptors_are_left_behind(host: Host, pair: Any) -> None:
-    ranks, _proxies = pair
+def test_no_descriptors_are_left_behind(host, pair):
+    ranks, proxies = pair
 
-    def life(number: int) -> None:
+    def life(number):
         for one in started(host, ranks, number):
             one.close()
-        ranks[0].say(do="segment", generation=number, key="memory", nbytes=4096)
-        host.serve()
-        os.close(ranks[0].answer("segment", "memory")[1][0])
-        for proxy in _proxies:
+        os.close(segment(host, ranks[0], 4096, key="memory", generation=number)[1][0])
+        for proxy in proxies:
             while (order := proxy.order(0)) is not None:
                 for fd in order[1]:
                     os.close(fd)
@@ -299,7 +259,7 @@ def test_no_descriptors_are_left_behind(host: Host, pair: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_junk_on_the_socket_ends_the_connection_alone(host: Host, pair: Any) -> None:
+def test_junk_on_the_socket_ends_the_connection_alone(host, pair):
     ranks, _proxies = pair
     ranks[0]._sock.sendall(b"[1, 2")
     host.serve()
@@ -307,37 +267,12 @@ def test_junk_on_the_socket_ends_the_connection_alone(host: Host, pair: Any) -> 
     assert len(started(host, ranks[1:])) == 1
 
 
-@pytest.mark.parametrize(
-    ("told", "known"),
-    [
-        ([(1, None), (1, 137)], (1, 137)),
-        ([(None, None), (2, 3)], (2, 3)),
-        ([(1, None), (2, 3)], (1, None)),
-        ([(0, 0)], (0, 0)),
-    ],
-)
-def test_who_is_told_first_stays(told: list[Any], known: tuple[Any, Any]) -> None:
-    writer = PageWriter(5)
-    reader = PageReader(writer.fd)
-    for rank, code in told:
-        writer.mark_broken(rank, code)
-    assert reader.why() == known
-    writer.close()
-
-
-@pytest.mark.parametrize("size", [1024, 4096])
-def test_a_generation_of_thousands_begins(host: Host, pair: Any, size: int) -> None:
+def test_a_generation_of_thousands_begins(host, pair):
     """What is said of its members, each of which arrives in its own way, is longer than a packet may be."""
-    ranks, proxies = pair
-    arrivals = [
-        f'{{"entry":[0,0,1,0],"cpus":"{number}-{number + 7}","host":"node{number}"}}'
-        for number in range(size)
-    ]
+    (ranks, proxies), size = pair, 4096
+    arrivals = [f'{{"entry":[0,0,1,0],"cpus":"{n}-{n + 7}","host":"node{n}"}}' for n in range(size)]
     order = {
-        "do": "generation",
-        "number": 3,
-        "world": 1,
-        "restore": 7,
+        **host.order(3, []),
         "members": [[10 + number, number, number // 8, number] for number in range(size)],
         "arrivals": arrivals,
         "hosts": [f"node{number}" for number in range(size // 8)],
@@ -350,18 +285,15 @@ def test_a_generation_of_thousands_begins(host: Host, pair: Any, size: int) -> N
         assert PageReader(generation.page_fd).generation == 3
         generation.close()
     for number, proxy in enumerate(proxies):
-        found = proxy.order(SECONDS)
-        assert found is not None and Generation(*found).rank == number
+        assert Generation(*proxy.order(SECONDS)).rank == number
 
 
-def test_a_process_that_cannot_be_told_hears_of_its_end(
-    host: Host, pair: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_cannot_be_told_hears_of_its_end(host, pair, monkeypatch):
     """Without it the generation would lack a member for as long as the launcher waits."""
     ranks, _ = pair
     send = unix_messages.send
 
-    def refuses(sock: Any, message: dict[str, Any], fds: Any = ()) -> None:
+    def refuses(sock, message, fds=()):
         if message.get("do") == "generation" and message.get("rank") == 1 and len(fds) == 4:
             raise OSError(errno.EMSGSIZE, "Message too long")
         send(sock, message, fds)
@@ -372,3 +304,28 @@ def test_a_process_that_cannot_be_told_hears_of_its_end(
     assert [one["incarnation"] for one in host.events("rank_gone")] == [11]
     with pytest.raises(AgentGoneError):
         ranks[1].next_generation(SECONDS)
+
+
+@pytest.mark.parametrize("agent_ends", [False, True])
+def test_a_rank_waits_for_its_next_generation_as_long_as_its_agent_lives(host, monkeypatch, agent_ends):
+    """Longer than it waits for anything else."""
+    monkeypatch.setattr(membership, "WAIT_SECONDS", 0.05)
+    environ = {membership.SOCKET: host.path, membership.INCARNATION: "4", membership.TIMEOUT: "0.1"}
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(membership.ElasticRank().join, environ, {})
+        while not host.events("rank_waiting"):
+            assert not found.done()
+        for _ in range(5):
+            time.sleep(0.1)
+            host.serve()
+        assert not found.done()
+        if agent_ends:
+            host.service.close()
+            with pytest.raises(WorldError, match="the host agent has ended"):
+                found.result(SECONDS)
+        else:
+            host.service.leave(4, "its slot is not used any more")
+            host.serve()
+            with pytest.raises(SystemExit) as end:
+                found.result(SECONDS)
+            assert end.value.code == 0

@@ -1,7 +1,6 @@
 """Groups of a broken generation are aborted: all at once, each in its own thread, until a deadline."""
 
 import threading
-from collections.abc import Callable
 
 import pytest
 from tests.time_limits import until
@@ -17,59 +16,52 @@ LONG = 30.0
 class Group:
     """Notes what it is told in a list that groups share."""
 
-    def __init__(self, name: str, steps: list[str], ends: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, name, steps, ends=lambda: None):
         self.name, self._steps, self._ends = name, steps, ends
         self.says = ""
 
-    def refuse(self, why: str) -> None:
+    def refuse(self, why):
         self._steps.append(f"{self.name} refuses: {why}")
 
-    def abort(self) -> None:
+    def abort(self):
         self._steps.append(f"{self.name} aborts in {threading.current_thread().name}")
         self._ends()
         self._steps.append(f"{self.name} is over")
 
-    def error(self) -> str:
+    def error(self):
         return self.says
 
 
 class Job:
     """A watch, and what it did to its process."""
 
-    def __init__(self, **more: float) -> None:
+    def __init__(self, **more):
         self.why, self.said = "", list[str]()
         self.codes = list[int]()
         self.watch = GroupWatch(say=self.said.append, end_process=self.codes.append, **more)
 
-    def add(self, *groups: Group, generation: int = 3) -> None:
+    def add(self, *groups, generation=3):
         for group in groups:
             self.watch.add(group, generation=generation, why_broken=lambda: self.why)
 
 
-def test_all_groups_of_a_broken_generation_are_refused_and_then_aborted_at_once() -> None:
-    steps: list[str] = []
+def test_all_groups_of_a_broken_generation_are_refused_and_then_aborted_at_once():
+    steps = []
     both = threading.Barrier(2, timeout=LONG)  # neither ends before the other has begun
-    job = Job(abort_seconds=LONG)
-    job.add(*(Group(name, steps, both.wait) for name in "ab"))
+    job = Job(abort_seconds=LONG, error_seconds=20 * LOOK_SECONDS)
+    groups = [Group(name, steps, both.wait) for name in "ab"]
+    groups[0].says = "NCCL says REMOTE_ERROR"  # which is the peer's end
+    job.add(*groups)
     job.why = "rank 2 has ended"
     until(lambda: len(steps) == 6)
     assert steps[:2] == ["a refuses: rank 2 has ended", "b refuses: rank 2 has ended"]
     assert sorted(steps[2:4]) == ["a aborts in ringleader-abort", "b aborts in ringleader-abort"]
-    assert not job.codes and not job.said
+    job.watch.end(groups[0], None, seconds=LONG)
+    assert steps.count("a is over") == 1, "not again when it is closed"
+    assert not job.codes and not job.said and store_prefix(4, 1) == "ringleader/generation.4/set.1"
 
 
-def test_a_group_that_was_aborted_is_not_aborted_again_when_it_is_closed() -> None:
-    steps: list[str] = []
-    job = Job(abort_seconds=LONG)
-    group = Group("a", steps)
-    job.add(group)
-    job.why = "rank 2 has ended"
-    until(lambda: "a is over" in steps)
-    job.watch.end(group, None, seconds=LONG)
-    assert steps.count("a is over") == 1
-
-
-def test_a_rank_whose_abort_hangs_ends_itself_in_an_elastic_job() -> None:
+def test_a_rank_whose_abort_hangs_ends_itself_in_an_elastic_job():
     job = Job(abort_seconds=0.1)
     hangs = threading.Event()
     job.add(Group("nccl of all ranks", [], hangs.wait))
@@ -84,7 +76,7 @@ def test_a_rank_whose_abort_hangs_ends_itself_in_an_elastic_job() -> None:
     )
 
 
-def test_in_other_jobs_a_group_whose_abort_hangs_is_left_as_it_is() -> None:
+def test_in_other_jobs_a_group_whose_abort_hangs_is_left_as_it_is():
     job, hangs = Job(abort_seconds=0.1), threading.Event()
     group = Group("nccl of all ranks", [], hangs.wait)
     job.add(group, generation=0)
@@ -93,8 +85,8 @@ def test_in_other_jobs_a_group_whose_abort_hangs_is_left_as_it_is() -> None:
     assert not job.codes and "left as it is" in job.said[0]
 
 
-def test_a_group_that_all_ranks_leave_is_shut_down_and_not_aborted() -> None:
-    steps: list[str] = []
+def test_a_group_that_all_ranks_leave_is_shut_down_and_not_aborted():
+    steps = []
     job = Job()
     group = Group("a", steps)
     job.add(group)
@@ -102,38 +94,25 @@ def test_a_group_that_all_ranks_leave_is_shut_down_and_not_aborted() -> None:
     assert steps == ["shut down"]
 
 
-def test_a_shutdown_in_which_a_peer_dies_is_left_for_the_abort() -> None:
-    steps: list[str] = []
-    job, aborted = Job(abort_seconds=LONG), threading.Event()
-    group = Group("a", steps, aborted.set)
+@pytest.mark.parametrize("how", ["raises", "hangs", "a peer dies"])
+def test_a_shutdown_that_fails_is_followed_by_the_abort(how):
+    steps, hangs = [], threading.Event()
+    job = Job(abort_seconds=LONG)
+    group = Group("a", steps, hangs.set)
     job.add(group)
 
-    def shut_down() -> None:
-        job.why = "rank 2 has ended"
-        aborted.wait(LONG)
+    def shut_down():
+        if how == "raises":
+            raise RuntimeError("no")
+        if how == "a peer dies":
+            job.why = "rank 2 has ended"
+        hangs.wait(LONG)
 
-    job.watch.end(group, shut_down, seconds=LONG)
+    job.watch.end(group, shut_down, seconds=0.1 if how == "hangs" else LONG)
     assert "a is over" in steps and not job.codes
 
 
-@pytest.mark.parametrize("raises", [False, True])
-def test_a_shutdown_that_fails_is_followed_by_the_abort(raises: bool) -> None:
-    steps: list[str] = []
-    job, hangs = Job(), threading.Event()
-    group = Group("a", steps)
-    job.add(group)
-
-    def shut_down() -> None:
-        if raises:
-            raise RuntimeError("no")
-        hangs.wait(LONG)
-
-    job.watch.end(group, shut_down, seconds=0.1)
-    hangs.set()
-    assert steps[-1] == "a is over"
-
-
-def test_an_error_that_only_the_backend_knows_ends_the_rank() -> None:
+def test_an_error_that_only_the_backend_knows_ends_the_rank():
     job = Job(error_seconds=0.05)
     group = Group("nccl of all ranks", [])
     group.says = "NCCL says REMOTE_ERROR"
@@ -142,18 +121,7 @@ def test_an_error_that_only_the_backend_knows_ends_the_rank() -> None:
     assert job.said[0].startswith("ringleader: nccl of all ranks: NCCL says REMOTE_ERROR: this rank ends")
 
 
-def test_an_error_that_is_a_peers_end_does_not_end_the_rank() -> None:
-    steps: list[str] = []
-    job = Job(error_seconds=20 * LOOK_SECONDS, abort_seconds=LONG)
-    group = Group("a", steps)
-    group.says = "NCCL says REMOTE_ERROR"
-    job.add(group)
-    job.why = "rank 2 has ended"
-    until(lambda: "a is over" in steps)
-    assert not job.codes
-
-
-def test_an_error_names_the_rank_that_is_known_a_moment_later() -> None:
+def test_an_error_names_the_rank_that_is_known_a_moment_later():
     job = Job(abort_seconds=LONG)
     job.add(Group("a", []))
     timer = threading.Timer(0.05, setattr, (job, "why", "rank 2 has ended"))
@@ -162,30 +130,7 @@ def test_an_error_names_the_rank_that_is_known_a_moment_later() -> None:
     assert GroupWatch().why_broken_soon() == ""
 
 
-def test_the_watch_ends_with_its_groups_and_begins_with_new_ones() -> None:
-    job = Job(abort_seconds=LONG)
-    for _ in range(2):
-        group = Group("a", [])
-        job.add(group)
-        assert job.watch._thread is not None
-        job.watch.end(group, lambda: None, seconds=LONG)
-        until(lambda: job.watch._thread is None)
-
-
-def test_a_generation_and_a_process_set_have_a_place_of_their_own_in_the_store() -> None:
-    assert store_prefix(4, 1) == "ringleader/generation.4/set.1"
-
-
-def test_variables_are_as_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    monkeypatch.setenv("RINGLEADER_TEST_A", "1")
-    with env(RINGLEADER_TEST_A="2", RINGLEADER_TEST_B="3"):
-        assert (os.environ["RINGLEADER_TEST_A"], os.environ["RINGLEADER_TEST_B"]) == ("2", "3")
-    assert os.environ["RINGLEADER_TEST_A"] == "1" and "RINGLEADER_TEST_B" not in os.environ
-
-
-def test_which_errors_are_an_operations_failure() -> None:
+def test_which_errors_are_an_operations_failure():
     import torch
 
     lost = torch.distributed.DistBackendError("NCCL error: remote process exited")
@@ -193,3 +138,12 @@ def test_which_errors_are_an_operations_failure() -> None:
     assert not is_transport_error(torch.OutOfMemoryError("CUDA out of memory"))
     assert not is_transport_error(RuntimeError("CUDA error: an illegal memory access was encountered"))
     assert not is_transport_error(torch.AcceleratorError("CUDA error: unspecified launch failure"))
+
+
+def test_variables_are_as_before_afterwards(monkeypatch):
+    import os
+
+    monkeypatch.setenv("RINGLEADER_TEST_A", "1")
+    with env(RINGLEADER_TEST_A="2", RINGLEADER_TEST_B="3"):
+        assert (os.environ["RINGLEADER_TEST_A"], os.environ["RINGLEADER_TEST_B"]) == ("2", "3")
+    assert os.environ["RINGLEADER_TEST_A"] == "1" and "RINGLEADER_TEST_B" not in os.environ

@@ -1,10 +1,7 @@
 """``horovod.run`` in Horovod's words."""
 
 import pickle
-import sys
 import warnings
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,27 +19,35 @@ from ringleader.horovod_run import (
 )
 from ringleader.plan.elastic_options import RESET_LIMIT, ElasticOptions
 from ringleader.plan.job import Ssh
-from ringleader.runner import settings
 from ringleader.runner.settings import RESET_LIMIT_EXCEEDED_MESSAGE
-from ringleader.torch import mpi_ops
 
 
-def recorded(*args: Any, **keywords: Any) -> Any:
+def recorded(*args, **keywords):
     """Return what the native function is called with."""
 
     @accepts_horovod
-    def run(function: Any, args: Any = (), kwargs: Any = None, *, np: Any = None, **rest: Any) -> Any:
+    def run(function, args=(), kwargs=None, *, np=None, **rest):
         return (function, args, kwargs), {"np": np, **rest}
 
     return run(*args, **keywords)
 
 
-def test_native_words_go_through_as_they_are() -> None:
+def test_native_words_go_through_as_they_are():
     assert recorded(print, (1,), np=3) == ((print, (1,), None), {"np": 3})
     assert recorded(print, np=3, start_timeout=None)[1] == {"np": 3}
+    assert recorded(print, use_mpi=True)[1]["np"] == 1
 
 
-def test_what_is_honored(tmp_path: Path) -> None:
+def test_words_where_an_elastic_job_fails():
+    limit = elastic_failure_text(f"rank 1 failed; 2 resets are allowed {RESET_LIMIT}", 2)
+    assert limit.endswith(RESET_LIMIT_EXCEEDED_MESSAGE.format(2))
+    text = "one or more processes exited with non-zero status: rank 1 failed"
+    assert elastic_failure_text("rank 1 failed", 2).endswith(text)
+    error = pickle.loads(pickle.dumps(api.RemoteTraceback("Traceback …", 3, 7)))
+    assert (str(error), error.rank, error.exit_code) == ("\nTraceback …", 3, 7)
+
+
+def test_what_is_honored(tmp_path):
     hostfile = tmp_path / "hosts"
     hostfile.write_text("a slots=2\nb slots=1\n")
     with warnings.catch_warnings():
@@ -80,37 +85,23 @@ def test_what_is_honored(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("text", "accepts"), [("", False), ("1", True), ("false", False)])
-def test_unknown_hosts_are_refused_unless_the_variable_accepts_them(text: str, accepts: bool) -> None:
-    native = translate({"num_proc": 2}, {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": text})
-    assert native["ssh"].accept_new is accepts
+def test_unknown_hosts_are_refused_unless_the_variable_accepts_them():
+    for text, accepts in (("", False), ("1", True), ("false", False)):
+        native = translate({"num_proc": 2}, {"RINGLEADER_OPT_RUN_ACCEPT_NEW_HOST_KEYS": text})
+        assert native["ssh"].accept_new is accepts
 
 
 @pytest.mark.parametrize("name", sorted(IGNORED))
-def test_what_changes_nothing_is_told(name: str) -> None:
+def test_what_changes_nothing_is_told(name):
     with pytest.warns(UserWarning, match=f"^{name} changes nothing here: "):
         _words, got = recorded(print, np=2, **{name: 1})
     assert got["np"] == 2 and got["oversubscribe"] is True and name not in got
 
 
-def test_one_process_where_no_number_is_given() -> None:
-    assert recorded(print, use_mpi=True)[1]["np"] == 1
-
-
-def test_a_process_with_the_alias_makes_horovods_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "as_horovod" not in recorded(print, np=2)[1]
-    monkeypatch.setitem(sys.modules, "horovod", sys.modules["ringleader"])
-    assert recorded(print, np=2)[1]["as_horovod"] is True
-
-
-@pytest.mark.parametrize(
-    ("given", "variable", "seconds"), [(9, "7", 9), (None, "7", 7.0), (None, "", None), (9, "", 9)]
-)
-def test_start_timeout_is_the_keyword_or_else_the_variable(
-    given: int | None, variable: str, seconds: float | None
-) -> None:
-    got = translate({"use_mpi": True, "start_timeout": given}, {"HOROVOD_START_TIMEOUT": variable})
-    assert got.get("start_timeout") == seconds
+def test_start_timeout_is_the_keyword_or_else_the_variable():
+    for given, variable, seconds in ((9, "7", 9), (None, "7", 7.0), (None, "", None), (9, "", 9)):
+        got = translate({"use_mpi": True, "start_timeout": given}, {"HOROVOD_START_TIMEOUT": variable})
+        assert got.get("start_timeout") == seconds
 
 
 @pytest.mark.parametrize(
@@ -122,8 +113,8 @@ def test_start_timeout_is_the_keyword_or_else_the_variable(
 )
 @pytest.mark.filterwarnings("ignore:use_gloo:UserWarning")
 @pytest.mark.parametrize("raised", [False, True])
-def test_a_failed_rank_is_a_runtime_error(raised: bool, keywords: dict[str, Any], text: str) -> None:
-    def run(function: Any, args: Any = (), kwargs: Any = None, **native: Any) -> Any:
+def test_a_failed_rank_is_a_runtime_error(raised, keywords, text):
+    def run(function, args=(), kwargs=None, **native):
         if raised:
             raise KeyError("lost") from api.RemoteTraceback("Traceback …", 3, 7)
         raise RankError("rank 3 was lost", exit_code=7, rank=3)
@@ -134,8 +125,8 @@ def test_a_failed_rank_is_a_runtime_error(raised: bool, keywords: dict[str, Any]
     assert "use_mpi" in keywords or "Process name: 3\nExit code: 7\n" in str(caught.value)
 
 
-def test_other_errors_stay_what_they_are() -> None:
-    def run(function: Any, args: Any = (), kwargs: Any = None, **native: Any) -> Any:
+def test_other_errors_stay_what_they_are():
+    def run(function, args=(), kwargs=None, **native):
         raise function
 
     for error in (RefusedError("no host"), KeyError("of our own")):
@@ -145,12 +136,7 @@ def test_other_errors_stay_what_they_are() -> None:
         accepts_horovod(run)(RequestError("no slots"), use_mpi=True)
 
 
-def test_the_cause_travels() -> None:
-    error = pickle.loads(pickle.dumps(api.RemoteTraceback("Traceback …", 3, 7)))
-    assert (str(error), error.rank, error.exit_code) == ("\nTraceback …", 3, 7)
-
-
-def test_by_position_as_in_horovod() -> None:
+def test_by_position_as_in_horovod():
     got = recorded(print, (), None, 4, 2, 6, 3, 9, (1, 2))[1]
     assert got["np"] == 4
     assert got["elastic"] == ElasticOptions(
@@ -158,12 +144,12 @@ def test_by_position_as_in_horovod() -> None:
     )
 
 
-@pytest.mark.parametrize("keywords", [{}, {"max_np": 2}, {"max_num_proc": 2}])
-def test_a_job_that_does_not_change(keywords: dict[str, Any]) -> None:
-    assert "elastic" not in translate({"np": 2, **keywords}, {})
+def test_a_job_that_does_not_change():
+    for keywords in ({}, {"max_np": 2}, {"max_num_proc": 2}):
+        assert "elastic" not in translate({"np": 2, **keywords}, {})
 
 
-def test_a_script_that_finds_the_hosts() -> None:
+def test_a_script_that_finds_the_hosts():
     native = translate({"np": 2, "host_discovery_script": "find.sh"}, {"HOROVOD_ELASTIC_TIMEOUT": "7"})
     assert native["elastic"] == ElasticOptions(
         min_np=2, discovery_script="find.sh", exclude_hosts=True, timeout=7.0
@@ -179,51 +165,22 @@ def test_a_script_that_finds_the_hosts() -> None:
     assert given is not None and given.timeout == 9
 
 
-def test_seconds_that_scripts_change_are_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.01)
-    monkeypatch.setattr(settings, "ELASTIC_TIMEOUT_SECS", 1)
-    elastic = translate({"np": 2, "min_np": 1}, {})["elastic"]
-    assert (elastic.discovery_seconds, elastic.timeout) == (0.01, 1)
-
-
-@pytest.mark.parametrize(
-    ("reason", "limit", "text"),
-    [
-        (f"rank 1 failed; 2 resets are allowed {RESET_LIMIT}", 2, RESET_LIMIT_EXCEEDED_MESSAGE.format(2)),
-        ("rank 1 failed", 2, "one or more processes exited with non-zero status: rank 1 failed"),
-    ],
-)
-def test_words_where_an_elastic_job_fails(reason: str, limit: int, text: str) -> None:
-    assert elastic_failure_text(reason, limit).endswith(text)
-
-
-@pytest.mark.parametrize(
-    ("error", "keywords"),
-    [
+def test_what_is_refused():
+    for error, keywords in (
         (ValueError, {"use_gloo": True, "use_mpi": True}),
-        (ValueError, {"np": 2, "num_proc": 3}),
         (ValueError, {"hosts": "a:1", "hostfile": "x"}),
+        (ValueError, {"np": 2, "num_proc": 3}),
         (ValueError, {"ssh": Ssh(), "ssh_port": 22}),
         (RequestError, {"hostfile": "/nowhere/hosts"}),
         (ValueError, {"host_discovery_script": "find.sh", "hosts": "a:1"}),
         (RequestError, {"min_num_proc": 1, "cooldown_range": (3, 2)}),
         (ValueError, {"mpi_args": "'open"}),
-    ],
-)
-def test_what_is_refused(error: type[Exception], keywords: dict[str, Any]) -> None:
-    with pytest.raises(error):
-        translate(keywords, {})
+    ):
+        with pytest.raises(error):
+            translate(keywords, {})
 
 
-def test_every_fault_of_a_hostfile_is_told(tmp_path: Path) -> None:
-    hostfile = tmp_path / "hosts"
-    hostfile.write_text("a slots=none\nb:0\n")
-    with pytest.raises(RequestError) as caught:
-        translate({"hostfile": str(hostfile)}, {})
-    assert [fault.where for fault in caught.value.faults] == [f"{hostfile}:1", f"{hostfile}:2"]
-
-
-def test_all_keywords_of_horovod_are_known() -> None:
+def test_all_keywords_of_horovod_are_known():
     horovods = {
         *("func", "args", "kwargs", "num_proc", "min_num_proc", "max_num_proc", "slots", "reset_limit"),
         *("cooldown_range", "hosts", "hostfile", "host_discovery_script", "start_timeout", "ssh_port"),
@@ -233,49 +190,14 @@ def test_all_keywords_of_horovod_are_known() -> None:
     native = {"args", "kwargs", "hosts"}
     assert horovods == NAMES | native
     with pytest.raises(TypeError, match="nonsense"):
-        api.run(print, nonsense=1)  # type: ignore[call-arg]
+        api.run(print, nonsense=1)
     assert ringleader.runner.run is ringleader.runner.run
     assert not hasattr(ringleader.runner, "nonsense")
 
 
-def test_basics_of_mpi_ops() -> None:
-    assert mpi_ops._basics.size is mpi_ops.size
-    assert mpi_ops._basics.mpi_built() is mpi_ops.mpi_built()
-
-
-@pytest.mark.mpi
-@pytest.mark.process
-def test_a_job_in_horovods_words() -> None:
-    def number() -> int:
-        from ringleader.adapters.basics import begin_session, rank
-        from ringleader.adapters.numpy_adapter import NumpyAdapter
-
-        begin_session(NumpyAdapter, None, None)
-        return rank()
-
-    with pytest.warns(UserWarning, match="use_gloo"):
-        assert api.run(number, (), np=2, use_gloo=True, use_mpi=False) == [0, 1]  # type: ignore[call-arg]
-
-
-@pytest.mark.process
-def test_ranks_of_horovods_path_have_its_variables() -> None:
-    def variables() -> dict[str, str]:
-        import os
-
-        return {name: value for name, value in os.environ.items() if name.startswith("HOROVOD_")}
-
-    (told,) = ringleader.runner.run(variables, num_proc=1)
-    (known,) = ringleader.runner.run(variables, np=1)
-    assert told == known
-    numbers = {"RANK": "0", "SIZE": "1"}
-    assert told == {
-        "HOROVOD_CONTROLLER": "mpi",
-        "HOROVOD_CPU_OPERATIONS": "mpi",
-        "HOROVOD_HOSTNAME": "localhost",
-        **{
-            f"HOROVOD_{kind}{name}": value
-            for kind in ("", "LOCAL_", "CROSS_")
-            for name, value in numbers.items()
-        },
-    }
-    assert api.run(variables, np=1) == [{}]
+def test_every_fault_of_a_hostfile_is_told(tmp_path):
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text("a slots=none\nb:0\n")
+    with pytest.raises(RequestError) as caught:
+        translate({"hostfile": str(hostfile)}, {})
+    assert [fault.where for fault in caught.value.faults] == [f"{hostfile}:1", f"{hostfile}:2"]

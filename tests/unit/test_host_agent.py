@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from tests.unit.host_agent_world import HOST, Launcher, alive, below, gone, host
 
 from ringleader.agents import process_tree
 from ringleader.agents.elastic.generation_client import AgentGoneError, LeaveError, ProxyConnection
-from ringleader.launch.elastic.host_agents import HostAgents
 
 pytestmark = pytest.mark.process
 COMMITTING = """
@@ -33,7 +31,7 @@ LEFT = 8.0
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
+def launcher(tmp_path):
     made = Launcher(tmp_path)
     made.begin()
     yield made
@@ -45,31 +43,46 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 
 @pytest.fixture
-def warm(launcher: Launcher) -> Launcher:
+def warm(launcher):
     launcher.prepare()
     launcher.until("prepared")
     return launcher
 
 
-def script(tmp_path: Path, text: str) -> str:
+def script(tmp_path, text):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(text))
     return str(path)
 
 
-def fork_server(warm: Launcher) -> int:
+def sleeping(launcher, tmp_path, incarnation, before="", *, warm=True):
+    """Start a rank that prints what its script does first, or 1, and sleeps; wait for its line."""
+    lines = f"{textwrap.dedent(before) or 'print(1, flush=True)'}\nimport time\n"
+    path = script(tmp_path, f"{lines}[time.sleep(0.1) for _ in range(6000)]")
+    rank = launcher.start(incarnation, path, warm=warm)
+    launcher.wait(lambda: b"\n" in rank.stdout, "its line")
+    return rank
+
+
+CHILD = """
+    import subprocess
+    print(subprocess.Popen(["sleep", "600"], start_new_session=True).pid, flush=True)
+"""
+
+
+def fork_server(warm):
     """Return the first child of the host agent: others are forked from it."""
     return min(pid for pid, parent in process_tree.parents().items() if parent == warm.pid)
 
 
-def standing_by(warm: Launcher) -> int:
+def standing_by(warm):
     """Return the rank agent that stands by, when there is one.
 
     A rank whose agent was killed is the host agent's child for a moment, too.
     """
     found = list[int]()
 
-    def there() -> list[int]:
+    def there():
         known = {rank.hello["pid"] for rank in warm.ranks.values() if rank.hello}
         known |= {started["pid"] for rank in warm.ranks.values() if (started := rank.words("started"))}
         children = [pid for pid, parent in process_tree.parents().items() if parent == warm.pid]
@@ -80,11 +93,8 @@ def standing_by(warm: Launcher) -> int:
     return found[0]
 
 
-# --- starts and ends --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cold", [True, False])
-def test_a_rank_runs_and_its_output_and_end_arrive(warm: Launcher, tmp_path: Path, cold: bool) -> None:
+def test_a_rank_runs_and_its_output_and_end_arrive(warm, tmp_path, cold):
     text = """
         import os, sys
         print(sys.argv[1:], os.getcwd(), os.environ["OF_THE_RANK"], __name__)
@@ -100,61 +110,17 @@ def test_a_rank_runs_and_its_output_and_end_arrive(warm: Launcher, tmp_path: Pat
     assert warm.until("rank_agent_ended", incarnation=4).exit_code == 0
 
 
-def test_a_rank_is_cold_where_there_is_no_fork_server(launcher: Launcher, tmp_path: Path) -> None:
-    rank, ended = launcher.run(1, script(tmp_path, "print('here')"))
-    assert (rank.stdout, ended["exit_code"]) == (b"here\n", 0)
-    assert not launcher.until("spawned").warm
-
-
 @pytest.mark.parametrize("cold", [True, False])
-def test_a_killed_rank_is_told_and_nothing_of_it_is_left(warm: Launcher, tmp_path: Path, cold: bool) -> None:
-    text = """
-        import subprocess, sys, time
-        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-        print(child.pid, flush=True)
-        [time.sleep(0.1) for _ in range(6000)]
-    """
-    rank = warm.start(1, script(tmp_path, text), warm=not cold)
-    warm.wait(lambda: b"\n" in rank.stdout, "its line")
-    started = rank.words("started")
-    os.kill(started["pid"], signal.SIGKILL)
+def test_a_killed_rank_is_told_and_nothing_of_it_is_left(warm, tmp_path, cold):
+    rank = sleeping(warm, tmp_path, 1, CHILD, warm=not cold)
+    os.kill(rank.words("started")["pid"], signal.SIGKILL)
     assert warm.finish(rank)["signal"] == signal.SIGKILL
     assert gone([int(rank.stdout)], LEFT)
 
 
-def test_the_launcher_has_a_rank_killed(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(
-        3, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
-    )
-    warm.wait(lambda: rank.stdout, "its line")
-    warm.kill(3)
-    assert warm.finish(rank)["signal"] == signal.SIGKILL
-
-
 @pytest.mark.parametrize("cold", [True, False])
-def test_a_stopped_rank_ends_at_once(warm: Launcher, tmp_path: Path, cold: bool) -> None:
-    rank = warm.start(
-        1,
-        script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]"),
-        warm=not cold,
-    )
-    warm.wait(lambda: rank.stdout, "its line")
-    warm.tell(rank, do="stop", grace=60.0)
-    assert warm.finish(rank, 30.0)["signal"] == signal.SIGTERM
-
-
-# --- what is killed ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("cold", [True, False])
-def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Path, cold: bool) -> None:
-    text = """
-        import subprocess, time
-        print(subprocess.Popen(["sleep", "600"], start_new_session=True).pid, flush=True)
-        [time.sleep(0.1) for _ in range(6000)]
-    """
-    rank = warm.start(1, script(tmp_path, text), warm=not cold)
-    warm.wait(lambda: b"\n" in rank.stdout, "its line")
+def test_a_killed_rank_agent_takes_its_rank_with_it(warm, tmp_path, cold):
+    rank = sleeping(warm, tmp_path, 1, CHILD, warm=not cold)
     pids = below(rank.hello["pid"])
     assert len(pids) == 2
     os.kill(rank.hello["pid"], signal.SIGKILL)
@@ -163,11 +129,8 @@ def test_a_killed_rank_agent_takes_its_rank_with_it(warm: Launcher, tmp_path: Pa
     assert warm.run(2, script(tmp_path, "print(2)"))[0].stdout == b"2\n"
 
 
-def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(
-        1, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
-    )
-    warm.wait(lambda: rank.stdout, "its line")
+def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm, tmp_path):
+    rank = sleeping(warm, tmp_path, 1)
     standby = standing_by(warm)
     os.kill(fork_server(warm), signal.SIGKILL)
     assert gone([standby], LEFT)
@@ -180,29 +143,9 @@ def test_ranks_outlive_a_killed_fork_server_which_starts_again(warm: Launcher, t
     assert warm.finish(rank)["signal"] == signal.SIGKILL
 
 
-def test_a_rank_agent_stands_by_and_serves_the_next_rank(warm: Launcher, tmp_path: Path) -> None:
-    path = script(tmp_path, "print('here')")
-    standby = standing_by(warm)
-    assert warm.run(1, path)[0].stdout == b"here\n"
-    assert warm.until("spawned", incarnation=1).pid == standby
-    killed = standing_by(warm)
-    assert killed != standby
-    os.kill(killed, signal.SIGKILL)
-    assert gone([killed], LEFT)
-    rank, ended = warm.run(2, path)
-    assert (rank.stdout, ended["exit_code"]) == (b"here\n", 0)
-    spawned = warm.until("spawned", incarnation=2)
-    assert spawned.warm and spawned.pid != killed
-
-
-def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> None:
+def test_a_killed_host_agent_leaves_nothing(warm, tmp_path):
     for incarnation in (1, 2):
-        rank = warm.start(
-            incarnation,
-            script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]"),
-            warm=incarnation == 2,
-        )
-        warm.wait(lambda rank=rank: rank.stdout, "its line")
+        sleeping(warm, tmp_path, incarnation, warm=incarnation == 2)
     standing_by(warm)
     pids = below(warm.pid)
     assert len(pids) == 6  # the fork server, two agents, one that stands by, two ranks
@@ -213,29 +156,20 @@ def test_a_killed_host_agent_leaves_nothing(warm: Launcher, tmp_path: Path) -> N
     assert warm.run(3, script(tmp_path, "print(3)"))[0].stdout == b"3\n"
 
 
-def test_the_end_of_the_outer_process_ends_everything(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(
-        1, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
-    )
-    warm.wait(lambda: rank.stdout, "its line")
+@pytest.mark.parametrize("whose", ["outer process", "launcher"])
+def test_the_end_of_the_outer_process_or_the_launcher_ends_everything(warm, tmp_path, whose):
+    sleeping(warm, tmp_path, 1)
     pids = [warm.pid, *below(warm.pid)]
-    os.kill(warm.outer, signal.SIGKILL)
-    warm.until("lost")
-    assert not [one for one in warm.events if one.do == "rank_agent_ended"], "the host is lost at once"
+    if whose == "launcher":
+        warm.close()
+    else:
+        os.kill(warm.outer, signal.SIGKILL)
+        warm.until("lost")
+        assert not [one for one in warm.events if one.do == "rank_agent_ended"], "the host is lost at once"
     assert gone(pids, LEFT)
 
 
-def test_without_the_launcher_everything_ends(warm: Launcher, tmp_path: Path) -> None:
-    rank = warm.start(
-        1, script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
-    )
-    warm.wait(lambda: rank.stdout, "its line")
-    pids = [warm.pid, *below(warm.pid)]
-    warm.close()
-    assert gone(pids, LEFT)
-
-
-def test_proxies_are_heard_and_hear_of_the_agents_end(launcher: Launcher, tmp_path: Path) -> None:
+def test_proxies_are_heard_and_hear_of_the_agents_end(launcher, tmp_path):
     socket_path = str(next(launcher.directory.glob("*/host_agent-0.sock")))
     proxy = ProxyConnection(socket_path, world=2, world_rank=1, size=4, library="libmpi")
     ready = launcher.until("proxy_ready")
@@ -251,25 +185,8 @@ def test_proxies_are_heard_and_hear_of_the_agents_end(launcher: Launcher, tmp_pa
     launcher.until("lost")
 
 
-def test_many_ranks_with_large_environments_are_spawned_at_once(warm: Launcher) -> None:
-    """More than the fork server's socket takes, and one that is longer than a packet may be."""
-    for incarnation in range(24):
-        large = "x" * (400_000 if incarnation == 7 else 30_000)
-        parts = {f"LARGE_{number}": large[:100_000] for number in range(-(-len(large) // 100_000))}
-        warm.agents.tell(HOST, do="spawn", incarnation=incarnation, env=parts)
-    warm.wait(lambda: len(warm.ranks) == 24, "24 rank agents")
-    spawned = {number: warm.until("spawned", incarnation=number).warm for number in range(24)}
-    assert all(spawned.values())
-    for rank in warm.ranks.values():
-        warm.tell(rank, do="stop", grace=0.0)
-        warm.finish(rank)
-
-
-# --- notices ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_to_the_agent_is_a_notice(launcher: Launcher, number: signal.Signals) -> None:
+def test_a_signal_to_the_agent_is_a_notice(launcher, number):
     os.kill(launcher.pid, number)
     assert launcher.until("notice").why == number.name
     os.kill(launcher.outer, number)
@@ -278,9 +195,7 @@ def test_a_signal_to_the_agent_is_a_notice(launcher: Launcher, number: signal.Si
 
 @pytest.mark.parametrize("cold", [True, False])
 @pytest.mark.parametrize("to_the_agent", [True, False])
-def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
-    warm: Launcher, tmp_path: Path, cold: bool, to_the_agent: bool
-) -> None:
+def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(warm, tmp_path, cold, to_the_agent):
     text = """
         import multiprocessing, subprocess, sys, time
         text = "print(2, flush=True); import time; time.sleep(600)"
@@ -290,10 +205,9 @@ def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
         child.stdout.readline()
         child.terminate(), forked.terminate()
         print(child.wait(), forked.join() or forked.exitcode, flush=True)
-        [time.sleep(0.1) for _ in range(6000)]
     """
-    rank = warm.start(1, script(tmp_path, text), warm=not cold)
-    warm.wait(lambda: rank.stdout == b"-15 -15\n", "its line")
+    rank = sleeping(warm, tmp_path, 1, text, warm=not cold)
+    assert rank.stdout == b"-15 -15\n"
     started = rank.words("started")
     os.kill(rank.hello["pid"] if to_the_agent else started["pid"], signal.SIGTERM)
     assert warm.until("notice").why == "SIGUSR1"
@@ -302,44 +216,22 @@ def test_a_signal_to_end_that_is_nobodys_order_is_a_notice(
     assert warm.finish(rank, 30.0)["signal"] == signal.SIGTERM
 
 
-def test_a_handler_of_the_scripts_own_counts(warm: Launcher, tmp_path: Path) -> None:
+def test_a_handler_of_the_scripts_own_counts(warm, tmp_path):
     text = """
-        import signal, sys, time
+        import signal, sys
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(5))
         print(1, flush=True)
-        [time.sleep(0.1) for _ in range(6000)]
     """
-    rank = warm.start(1, script(tmp_path, text))
-    warm.wait(lambda: rank.stdout, "its line")
-    started = rank.words("started")
-    os.kill(started["pid"], signal.SIGTERM)
+    rank = sleeping(warm, tmp_path, 1, text)
+    os.kill(rank.words("started")["pid"], signal.SIGTERM)
     assert warm.finish(rank)["exit_code"] == 5
     assert [event for event in warm.events if event.do == "notice"] == []
 
 
-# --- starts that fail -------------------------------------------------------------------------------------
-
-
-def test_a_second_agent_on_one_machine_is_refused(launcher: Launcher) -> None:
+def test_a_second_agent_on_one_machine_is_refused(launcher):
     launcher.agents.start(host_facts("other"))
     failed = launcher.until("failed", host="other")
     assert "runs on this machine already" in failed.why
-
-
-def test_an_agent_that_cannot_reach_the_launcher_says_so(tmp_path: Path) -> None:
-    launcher = Launcher(tmp_path)
-    launcher.agents = HostAgents(
-        server=launcher.server,
-        control="127.0.0.1:1",
-        token="t",
-        directory=str(launcher.directory),
-        freeze_after=10.0,
-        environ=os.environ,
-    )
-    launcher.agents.start(host_facts())
-    failed = launcher.until("failed")
-    assert "cannot reach the launcher (127.0.0.1:1" in failed.why
-    launcher.close()
 
 
 @pytest.mark.parametrize(
@@ -350,25 +242,23 @@ def test_an_agent_that_cannot_reach_the_launcher_says_so(tmp_path: Path) -> None
     ],
 )
 def test_a_fork_server_that_cannot_start_is_told_and_ranks_start_cold(
-    launcher: Launcher, tmp_path: Path, python: str, preload: list[str], said: str
-) -> None:
+    launcher, tmp_path, python, preload, said
+):
     launcher.agents.tell(HOST, do="prepare", python=python, preload=preload, env={}, cwd="/")
     assert said in launcher.until("not_prepared").why
     rank, ended = launcher.run(1, script(tmp_path, "print(1)"))
-    assert (rank.stdout, ended["exit_code"]) == (b"1\n", 0)
+    assert (rank.stdout, ended["exit_code"], launcher.until("spawned").warm) == (b"1\n", 0, False)
 
 
-def test_nothing_grows_over_many_ranks(warm: Launcher, tmp_path: Path) -> None:
+def test_nothing_grows_over_many_ranks(warm, tmp_path):
     """A sample of the five hundred below."""
-    path = script(tmp_path, "import time; print(1, flush=True); [time.sleep(0.1) for _ in range(6000)]")
     counts = []
 
-    def held() -> int:
+    def held():
         return len(os.listdir(f"/proc/{warm.pid}/fd"))
 
     for incarnation in range(12):
-        rank = warm.start(incarnation, path, warm=incarnation % 2 == 0)
-        warm.wait(lambda rank=rank: rank.stdout, "its line")
+        rank = sleeping(warm, tmp_path, incarnation, warm=incarnation % 2 == 0)
         warm.kill(incarnation)
         warm.finish(rank)
         warm.until("rank_agent_ended", incarnation=incarnation)
@@ -380,15 +270,15 @@ def test_nothing_grows_over_many_ranks(warm: Launcher, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_five_hundred_killed_ranks_leave_nothing_behind(warm: Launcher, tmp_path: Path) -> None:
+def test_five_hundred_killed_ranks_leave_nothing_behind(warm, tmp_path):
     """Descriptors and memory of the agent and the fork server, and processes of the host, as after fifty."""
     path = script(tmp_path, COMMITTING)
 
-    def resident(pid: int) -> int:
+    def resident(pid):
         fields = Path(f"/proc/{pid}/statm").read_text().split()
         return int(fields[1]) - int(fields[2])  # pages, without those shared with files
 
-    def state() -> tuple[int, int, int, int]:
+    def state():
         standing_by(warm)
         server = fork_server(warm)
         descriptors = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (warm.pid, server)]

@@ -3,11 +3,10 @@
 import os
 import signal
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.host_agent_world import HOST, Launcher, Rank, gone
+from tests.unit.host_agent_world import HOST, Launcher, gone
 
 from ringleader.agents import protocol
 from ringleader.agents.elastic import checkpoint_files
@@ -26,12 +25,8 @@ BEGIN = """
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
-    for name, value in getattr(request, "param", {}).items():
-        os.environ[name] = value
+def launcher(tmp_path):
     made = Launcher(tmp_path)
-    for name in getattr(request, "param", {}):
-        del os.environ[name]
     made.begin()
     made.prepare(["ringleader.agents.elastic.commit_memory"])
     made.until("prepared")
@@ -39,13 +34,42 @@ def launcher(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launche
     made.close()
 
 
-def rank(launcher: Launcher, tmp_path: Path, incarnation: int, text: str) -> Rank:
+def test_commits_that_come_fast_give_whole_files(launcher, tmp_path):
+    """Ranks come round to a buffer while it is copied: what becomes a file is one commit, whole."""
+    files = str(tmp_path / "files")
+    launcher.agents.tell(HOST, do="checkpoint", directory=files, every=1)
+    one = rank(launcher, tmp_path, 1, "for n in range(1, 120):\n    commit(n, b'%03d' % n * 1000000)\n")
+    launcher.finish(one)
+    launcher.until("committed", number=119)
+    written = [event.path for event in launcher.events if event.do == "checkpointed"]
+    content = bytearray(3000000)
+    for path in checkpoint_files.files_in(files):
+        try:
+            number, nbytes = checkpoint_files.read(path, lambda nbytes: memoryview(content)[:nbytes])
+        except checkpoint_files.CheckpointError:  # a newer file was finished meanwhile, so this one went
+            assert not Path(path).exists()
+            continue
+        assert nbytes == 3000000 and content == b"%03d" % number * 1000000
+    assert checkpoint_files.files_in(files) or not written
+
+
+def rank(launcher, tmp_path, incarnation, text, **words):
     path = tmp_path / f"script-{incarnation}.py"
     path.write_text(textwrap.dedent(BEGIN) + textwrap.dedent(text))
-    return launcher.start(incarnation, str(path))
+    return launcher.start(incarnation, str(path), **words)
 
 
-def test_commits_outlive_ranks_and_the_launcher_hears_of_them(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_told_and_the_job_goes_on(launcher, tmp_path):
+    (tmp_path / "file").touch()
+    launcher.agents.tell(HOST, do="checkpoint", directory=str(tmp_path / "file" / "below"), every=1)
+    one = rank(launcher, tmp_path, 1, "commit(1, b'1'); print('on')")
+    assert "Not a directory" in launcher.until("not_checkpointed").why
+    assert launcher.finish(one)["exit_code"] == 0
+    launcher.agents.tell(HOST, do="checkpoint", directory="/tmp", every="often")
+    assert "invalid literal for int()" in launcher.until("host_failed").why, "it fails, and says why"
+
+
+def test_commits_outlive_ranks_and_the_launcher_hears_of_them(launcher, tmp_path):
     one = rank(launcher, tmp_path, 1, "commit(1, b'a' * 5000); commit(2, b'b' * 6000); time.sleep(600)")
     assert launcher.until("committed", number=1).nbytes == 5000
     assert launcher.until("committed", number=2).nbytes == 6000
@@ -63,52 +87,11 @@ def test_commits_outlive_ranks_and_the_launcher_hears_of_them(launcher: Launcher
     assert (waiting.incarnation, waiting.commits, waiting.reason) == (2, [2, 1], "new")
 
 
-def test_a_generation_that_goes_on_from_an_older_commit_drops_the_newer(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    text = (
-        "commit(4, b'4'); commit(5, b'5'); agent.wait(after=0, commits=memory.held()); sys.stdout.flush()\n"
-    )
-    text += "while memory.held() != (4,): time.sleep(0.01)\nprint('dropped')\n"
-    one = rank(launcher, tmp_path, 1, text)
-    assert launcher.until("rank_waiting").commits == [5, 4]
-    order = {"number": 1, "world": 1, "restore": 4, "members": (), "hosts": (HOST,), "arrivals": ()}
-    launcher.agents.tell_all(do="generation", **order)
-    assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"dropped\n"
-
-
-@pytest.mark.parametrize("launcher", [{"RINGLEADER_COMMIT_LIMIT": "16384"}], indirect=True)
-def test_a_commit_beyond_the_limit_is_an_error_of_the_rank(launcher: Launcher, tmp_path: Path) -> None:
-    text = """
-        commit(1, b"1" * 8192)
-        try:
-            memory.buffer(8193, number=2)
-        except MemoryError as error:
-            print(error, memory.held())
-    """
-    one = rank(launcher, tmp_path, 1, text)
-    launcher.finish(one)
-    assert b"takes 24576 bytes, RINGLEADER_COMMIT_LIMIT allows 16384 (1,)" in one.stdout
-
-
-def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launcher, tmp_path: Path) -> None:
+def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher, tmp_path):
     files = tmp_path / "files"
     launcher.agents.tell(HOST, do="checkpoint", directory=str(files), every=2)
     text = "for n in range(1, 8):\n    commit(n, b'%d' % n * 3000000)\n    sys.stdin.readline()\n"
-    path = tmp_path / "script-1.py"
-    path.write_text(textwrap.dedent(BEGIN) + text)
-    one = launcher.spawn(1)
-    launcher.tell(
-        one,
-        do="start",
-        argv=["python", str(path)],
-        cwd="/",
-        env={},
-        window=1 << 20,
-        lost_after=9.0,
-        warm=True,
-        stdin=True,
-    )
+    one = rank(launcher, tmp_path, 1, text, stdin=True)
     for number in range(1, 8):
         launcher.until("committed", number=number)
         if number % 2 == 0:
@@ -138,40 +121,7 @@ def test_every_nth_commit_becomes_a_file_and_a_new_job_loads_it(launcher: Launch
     assert two.stdout == f"(4,) True {files / names[0]}\n".encode()
 
 
-def test_a_directory_that_cannot_be_written_is_told_and_the_job_goes_on(
-    launcher: Launcher, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    launcher.agents.tell(HOST, do="checkpoint", directory=str(tmp_path / "file" / "below"), every=1)
-    one = rank(launcher, tmp_path, 1, "commit(1, b'1'); print('on')")
-    assert "Not a directory" in launcher.until("not_checkpointed").why
-    assert launcher.finish(one)["exit_code"] == 0
-
-
-def test_commits_that_come_fast_give_whole_files(launcher: Launcher, tmp_path: Path) -> None:
-    """Ranks come round to a buffer while it is copied: what becomes a file is one commit, whole."""
-    files = tmp_path / "files"
-    launcher.agents.tell(HOST, do="checkpoint", directory=str(files), every=1)
-    one = rank(launcher, tmp_path, 1, "for n in range(1, 120):\n    commit(n, b'%03d' % n * 1000000)\n")
-    launcher.finish(one)
-    launcher.until("committed", number=119)
-    written = [event.path for event in launcher.events if event.do == "checkpointed"]
-    for path in checkpoint_files.files_in(str(files)):
-        content = bytearray(3000000)
-        try:
-            number, nbytes = checkpoint_files.read(
-                path, lambda nbytes, content=content: memoryview(content)[:nbytes]
-            )
-        except checkpoint_files.CheckpointError:  # a newer file was finished meanwhile, so this one went
-            assert not Path(path).exists()
-            continue
-        assert nbytes == 3000000 and content == b"%03d" % number * 1000000
-    assert checkpoint_files.files_in(str(files)) or not written
-
-
-def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(launcher, tmp_path):
     files = tmp_path / "files"
     for number in (1, 2, 3):
         content = memoryview(b"%d" % number * 5000)
@@ -187,8 +137,3 @@ def test_a_host_agent_takes_the_newest_good_file_whatever_else_there_is(
     assert launcher.finish(one)["exit_code"] == 0 and one.stdout == b"(2,) True\n"
     launcher.bye()
     assert gone([launcher.pid, launcher.outer], 10.0)
-
-
-def test_a_host_agent_that_fails_says_why(launcher: Launcher) -> None:
-    launcher.agents.tell(HOST, do="checkpoint", directory="/tmp", every="often")
-    assert "invalid literal for int()" in launcher.until("host_failed").why

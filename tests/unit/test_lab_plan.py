@@ -5,16 +5,31 @@ import os
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ringleader.cli import lab
-from ringleader.errors import RequestError
+from ringleader.cli.lab import command
+from ringleader.cli.run.command import find_lab
+from ringleader.errors import Fault, LabError, RequestError
 from ringleader.lab import saved_state
-from ringleader.lab.host_files import Machine, rootfs_boot_script, session_variables
+from ringleader.lab.host_files import Machine, rootfs_boot_script
 from ringleader.lab.network import SlowLink, cut_steps, network_steps, shaping, slow_steps
 from ringleader.lab.plan import Remains, down_phase, up_phases
 from ringleader.lab.rootfs import Bind, Rootfs
-from ringleader.lab.spec import LabSpec, from_json, to_json
+from ringleader.lab.spec import (
+    LabSpec,
+    check,
+    check_name,
+    format_rate,
+    free_subnet,
+    from_json,
+    parse_latency,
+    parse_rate,
+    to_json,
+)
 from ringleader.lab.steps import script, shell_line
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "lab"
@@ -84,12 +99,6 @@ def test_golden(name):
     subprocess.run(["sh", "-n", str(path)], check=True)
 
 
-def test_sessions_have_the_trees_path_and_variables_once_each():
-    (line,) = {line for line in script(GOLDENS["up_tree.sh"]).splitlines() if line.startswith("SetEnv ")}
-    assert line.count("PATH=") == 1 and '"PATH=/opt/venv/bin:/usr/bin:/bin"' in line
-    assert '"LANG=C.UTF-8"' in line and "TMPDIR" not in line
-
-
 @pytest.mark.process
 def test_odd_names_are_quoted_in_the_boot_script():
     odd = "/a'b c;$(d)"
@@ -100,76 +109,32 @@ def test_odd_names_are_quoted_in_the_boot_script():
     assert "mount -n --bind '/a'\"'\"'b c;$(d)' lower" in text
 
 
-def test_the_intent_is_written_before_anything_else_is_made():
-    first, second, *_ = [step for phase in up_phases(LabSpec(), MACHINE) for step in phase.steps]
-    assert shell_line(first) == "mkdir -p -m 700 /run/ringleader/lab/lab"
-    assert "/run/ringleader/lab/lab/lab.json" in shell_line(second)
-
-
-def test_nothing_left_means_nothing_to_do():
-    assert not Remains()
-    assert down_phase("lab", Remains()).steps == ()
-
-
-@pytest.mark.parametrize(
-    "spec", [LabSpec(name="a", hosts=3, latency=0.001), LabSpec(kernel="/opt/kernel"), LabSpec(tree=TREE)]
-)
-def test_state_is_read_back(spec):
-    assert from_json(to_json(spec)) == spec
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{}", "[]", '{"format": 2}', '{"format": 1, "spec": {"cores": 3}}', '{"format": 1, "spec": 7}'),
-        '{"format": 1, "spec": {"tree": {"path": "/x"}}}',
-        '{"format": 1, "spec": {"tree": {"path": "/x", "binds": [{"source": "/y"}]}}}',
-        '{"format": 1, "spec": {"tree": "/x"}}',
-    ],
-)
-def test_foreign_state_is_refused(text):
-    with pytest.raises(ValueError, match=r".*"):
-        from_json(text)
-
-
-def test_state_that_says_nothing_of_a_tree_is_read():
-    assert from_json('{"format": 1, "spec": {"hosts": 4}}') == LabSpec()
+def test_state_is_read_back():
+    for spec in (
+        LabSpec(name="a", hosts=3, latency=0.001),
+        LabSpec(kernel="/opt/kernel"),
+        LabSpec(tree=TREE),
+    ):
+        assert from_json(to_json(spec)) == spec
+        assert from_json('{"format": 1, "spec": {"hosts": 4}}') == LabSpec()
 
 
 def test_no_command_gives_a_host_a_way_out_of_the_lab():
     lines = [shell_line(step) for step in network_steps(LabSpec(hosts=3))]
     assert not [line for line in lines if "route" in line or "default" in line]
-    addresses = [line.split()[line.split().index("add", 1) + 1] for line in lines if " addr add " in line]
-    assert addresses == ["10.213.0.254/24", "10.213.0.1/24", "10.213.0.2/24", "10.213.0.3/24"]
+    (argv,) = shaping(LabSpec(bandwidth=10**6), ("tc",), "x")
+    assert argv[argv.index("burst") + 1] == "65536", "a few frames at least"
+    assert down_phase("lab", Remains()).steps == ()
 
 
-@pytest.mark.parametrize(("rate", "burst"), [(8 * 10**9, 2_000_000), (10**9, 250_000), (10**6, 65_536)])
-def test_the_bucket_holds_two_milliseconds_but_at_least_a_few_frames(rate, burst):
-    (argv,) = shaping(LabSpec(bandwidth=rate), ("tc",), "x")
-    assert argv[argv.index("burst") + 1] == str(burst)
-
-
-def test_cutting_touches_both_ends_of_one_cable_only():
-    lines = [shell_line(step) for step in cut_steps(LabSpec(), 2)]
-    assert lines == [
-        "tc qdisc replace dev rl-lab-2 root handle 2: blackhole",
-        "tc -n rl-lab-h2 qdisc replace dev eth0 root handle 2: blackhole",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("spec", "cores", "expected"),
-    [
-        (LabSpec(), 7, {"TMPDIR": "/var/tmp", "OMPI_MCA_mpi_yield_when_idle": "1"}),
-        (LabSpec(), 8, {"TMPDIR": "/var/tmp"}),
-        (LabSpec(tree=TREE), 8, {}),
-        (LabSpec(private_tmp=True), 8, {}),
-        # One core carries a rank, UCX's progress and the kernel's verbs.
-        (LabSpec(hosts=1, slots=1, kernel="/opt/kernel"), 8, {"OMPI_MCA_mpi_yield_when_idle": "1"}),
-    ],
-)
-def test_variables_of_sessions(spec, cores, expected):
-    assert session_variables(spec, cores=cores) == {"RINGLEADER_LAB": "lab", **expected}
+def test_foreign_state_is_refused():
+    for text in (
+        *("", "{}", "[]", '{"format": 2}', '{"format": 1, "spec": {"cores": 3}}', '{"format": 1, "spec": 7}'),
+        '{"format": 1, "spec": {"tree": {"path": "/x"}}}',
+        '{"format": 1, "spec": {"tree": "/x"}}',
+    ):
+        with pytest.raises(ValueError, match=r".*"):
+            from_json(text)
 
 
 SWITCH, HOST = "tc qdisc replace dev rl-lab-3", "tc -n rl-lab-h3 qdisc replace dev eth0"
@@ -181,16 +146,13 @@ LAB = "root handle 1: tbf rate 8000000000bit burst 2000000 limit 16000000"
     ("limit", "latency", "expected"),
     [
         (SlowLink(into=10**9), 0, [f"{SWITCH} {FRESH}", f"{SWITCH} {ONE_GBIT}"]),
-        (SlowLink(out_of=10**9), 0, [f"{HOST} {FRESH}", f"{HOST} {ONE_GBIT}"]),
         (SlowLink(into=10 **9, delay=0.005), 0, [* (f"{SWITCH} {FRESH}", f"{SWITCH} {ONE_GBIT}"),
          f"{SWITCH} parent 1:1 handle 10: netem delay 5000us limit 1000"]),
         (SlowLink(delay=0.005), 0, [f"{end} {line}" for end in (SWITCH, HOST) for line in (FRESH, LAB,
          "parent 1:1 handle 10: netem delay 5000us limit 5000")]),
-        (None, 0, [f"{end} {line}" for end in (SWITCH, HOST) for line in (FRESH, LAB)]),
         (None, 0.0002, [f"{end} {line}" for end in (SWITCH, HOST) for line in (FRESH, LAB,
          "parent 1:1 handle 10: netem delay 200us limit 1000")]),
     ],
-    ids=["into", "out-of", "into, delayed", "both ways delayed", "lifted", "lifted to the lab's delay"],
 )  # fmt: skip
 def test_slow(limit, latency, expected):
     steps = slow_steps(LabSpec(latency=latency), 3, limit)
@@ -202,3 +164,146 @@ def test_an_unknown_host_is_told_with_what_else_is_wrong(monkeypatch):
     with pytest.raises(RequestError) as caught:
         lab.slow(lab.SlowOptions(host="nohost"))
     assert [one.where for one in caught.value.faults] == ["ringleader lab slow", "HOST"]
+
+
+@given(st.integers(min_value=1, max_value=10**12))
+def test_a_rate_that_was_written_is_read_back(rate):
+    assert parse_rate(format_rate(rate)) == rate
+
+
+@pytest.fixture
+def wheres(call, monkeypatch):
+    """Returns a function: words of ``ringleader lab`` → the options that are at fault, and what is said."""
+    monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
+
+    def run(*words):
+        code, out, err = call("lab", *words)
+        assert (code, out) == (2, "") and "Traceback" not in err
+        lines = [line.removeprefix("ringleader: ") for line in err.splitlines() if "ringleader: " in line]
+        return sorted(line.partition(": ")[0] for line in lines), err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("--hosts 0", "use 1 to 250"),
+        ("--slots 2000", "2000 slots"),
+        ("--ssh-port 65536", "65536 is not a port number"),
+        ("--bandwidth 2000tbit", "use 1mbit to 1tbit"),
+        ("--bandwidth fast", "for example 8gbit or 500mbit"),
+        ("--latency 11s", "11s is too long"),
+        ("--latency soon", "for example 200us or 1ms"),
+        ("--subnet 10.0.0.1/24", "host bits"),
+        ("--subnet fd00::/64", ""),
+        ("--subnet 10.213.0.0/30", "no room for 4 hosts"),
+        ("--subnet 8.8.8.0/24", "not a private network"),
+        ("--lab-name ../x", "not a name"),
+        ("--kernel /k", "add --rdma, or leave it out"),
+        ("--mount /tmp:/x --ssh-port 34", "it goes with --root"),
+    ],
+)
+def test_each_fault_of_up_names_its_option(wheres, words, what):
+    found, err = wheres("up", "--ssh-port", "34", "--subnet", "10.213.0.0/24", *words.split())
+    assert found == words.split()[:1] and what in err
+
+
+def test_all_faults_of_up_are_reported_at_once(wheres):
+    options = ("--lab-name", "--hosts", "--slots", "--bandwidth", "--latency", "--ssh-port", "--subnet")
+    words = ("Lab!", "0", "0", "fast", "soon", "0", "8.8.8.0/24")
+    both = ("--rdma", "--private-tmp", "--root", "/nowhere/at/all", "--mount", "x")
+    found, _ = wheres("up", *(word for pair in zip(options, words, strict=True) for word in pair), *both)
+    expected = (*options, "--mount", "--root", "--rdma and --root", "--rdma and --private-tmp")
+    assert found == sorted(expected)
+
+
+def test_all_faults_of_slow_are_reported_at_once(wheres):
+    for words, expected in (
+        ("", ["ringleader lab slow"]),
+        ("--off --into fast", ["--into", "--off"]),
+        ("--off --into 1gbit", ["--off"]),
+        ("--delay 11s", ["--delay"]),
+        ("--into fast --out-of 1bit --delay 1h", ["--delay", "--into", "--out-of"]),
+    ):
+        assert wheres("slow", "h1", *words.split())[0] == expected
+
+
+@pytest.mark.parametrize("words", ["up", "down", "status"])
+def test_a_lab_is_named_by_an_option_or_a_variable(words, monkeypatch):
+    def name(*argv):
+        found = command.get_command(click.Context(command), words)
+        with found.make_context(words, list(argv)) as ctx:
+            return ctx.params["lab_name"]
+
+    monkeypatch.delenv("RINGLEADER_LAB", raising=False)
+    assert name() == ("lab" if words == "up" else None)
+    monkeypatch.setenv("RINGLEADER_LAB", "slow")
+    assert name() == "slow"
+    assert name("--name", "big") == name("--lab-name", "big") == "big"
+
+
+def test_the_first_free_subnet_is_taken():
+    assert free_subnet([]) == "10.213.0.0/24"
+    assert free_subnet(["10.213.0.254/24", "10.213.1.7/32", "192.168.0.0/16"]) == "10.213.2.0/24"
+    with pytest.raises(RequestError):
+        free_subnet(["10.0.0.0/8"])
+    for name in ("", "1lab", "lab-1", "a/b", "LAB", "toolonglab"):
+        with pytest.raises(RequestError):
+            check_name(name)  # other names than ours never reach a path
+
+
+def test_what_a_program_asks_for_has_the_same_bounds(monkeypatch):
+    with pytest.raises(RequestError) as caught:
+        check(LabSpec(name="No", hosts=0, ssh_port=0), Fault(where="--ssh-port", what="in use"))
+    wheres = [one.where for one in caught.value.faults]
+    assert wheres == ["--lab-name", "--hosts", "--ssh-port", "--ssh-port"]
+    assert check(LabSpec()) == LabSpec()
+    monkeypatch.setenv("RINGLEADER_LAB", "other")
+    for name, said in (("absent", "absent"), (None, "other")):
+        with pytest.raises(LabError, match=said):
+            find_lab(name)
+
+
+def test_rates_are_decimal_bits_per_second_and_latencies_have_a_unit():
+    rates = {"1gbit": 10**9, "25Gbit/s": 25 * 10**9, "1.5 Gbps": 15 * 10**8, "100kbit": 10**5, "12bit": 12}
+    assert {text: parse_rate(text) for text in rates} == rates
+    for text in ("fast", "", "8", "8g", "8GB", "8 gigabit", "-1gbit", "8gbit/h", "1e3mbit"):
+        with pytest.raises(ValueError, match="is not a rate"):
+            parse_rate(text)
+    latencies = {"0": 0.0, "200us": 2e-4, "1ms": 1e-3, "1.5 ms": 1.5e-3, "2s": 2.0}
+    assert {text: parse_latency(text) for text in latencies} == pytest.approx(latencies)
+    for text in ("1", "soon", "-1ms", "1m"):
+        with pytest.raises(ValueError, match="is not a time"):
+            parse_latency(text)
+
+
+def test_names_and_addresses():
+    for spec, last in ((LabSpec(hosts=250), "h250"), (LabSpec(name="eightchr", hosts=250), "eightchr-h250")):
+        assert spec.host_names[-1] == last
+        assert len({spec.address(number) for number in range(1, 251)} | {spec.head_address}) == 251
+        links = [spec.bridge, *(spec.link(number) for number in range(1, 251))]
+        assert max(map(len, links)) <= 15, "the kernel's limit"
+    other = LabSpec(name="two", hosts=2, subnet="10.214.0.0/29")
+    assert (other.head_address, other.prefix_length) == ("10.214.0.6", 29)
+
+
+def test_nothing_left_means_nothing_to_do():
+    assert not Remains()
+    assert down_phase("lab", Remains()).steps == ()
+
+
+def test_cutting_touches_both_ends_of_one_cable_only():
+    lines = [shell_line(step) for step in cut_steps(LabSpec(), 2)]
+    assert lines == [
+        "tc qdisc replace dev rl-lab-2 root handle 2: blackhole",
+        "tc -n rl-lab-h2 qdisc replace dev eth0 root handle 2: blackhole",
+    ]
+
+
+def test_words_of_slow_become_a_limit(call, monkeypatch):
+    monkeypatch.setattr(saved_state, "current", lambda name: saved_state.lab_of(LabSpec(hosts=2)))
+    limits = ("--into", "100mbit", "--out-of", "1.5gbit", "--delay", "2ms")
+    _, out, _ = call("lab", "slow", "h1", *limits, "--dry-run")
+    assert "dev rl-lab-1 root handle 1: tbf rate 100000000bit" in out and out.count("delay 2000us") == 2
+    assert "dev eth0 root handle 1: tbf rate 1500000000bit" in out

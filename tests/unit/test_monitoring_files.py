@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,26 +30,22 @@ OF_PROMETHEUS = {"le", "service", "pod", "namespace", "exported_namespace"}
 """Labels that histograms and scraping through a Service add."""
 
 
-def samples() -> dict[str, set[str]]:
+def samples():
     """Return each number of the operator with its labels."""
     metrics = Metrics()
     metrics.conditions((), [str(one) for one in ConditionType])
     metrics.job("team", "train-launcher")
     metrics.requested("get", "pods", "2xx", 0.1)
     metrics.passes.labels("done").observe(0.1)
-    found: dict[str, set[str]] = {}
+    found = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:
             found.setdefault(sample.name, set()).update(sample.labels)
     return found
 
 
-def without_variables(expression: str) -> str:
-    return expression.replace("$namespace", ".*")
-
-
 @pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_an_expression_asks_for_what_the_operator_has(expression: str) -> None:
+def test_an_expression_asks_for_what_the_operator_has(expression):
     known = samples()
     names = set(re.findall(r"\b(?:mpi_operator|process)_\w+", expression))
     assert names and names <= set(known), names - set(known)
@@ -59,38 +53,11 @@ def test_an_expression_asks_for_what_the_operator_has(expression: str) -> None:
     for inside in re.findall(r"{([^}]*)}|by \(([^)]*)\)", expression):
         given = {re.split(r"[=!~]", part)[0].strip() for part in ",".join(filter(None, inside)).split(",")}
         assert given <= labels, given - labels
-    assert expression.count("(") == expression.count(")")
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_an_expression_is_promql(expression: str) -> None:
     parser = pytest.importorskip("promql_parser", reason="pip install ringleader[dev]")
-    parser.parse(without_variables(expression))
+    parser.parse(expression.replace("$namespace", ".*"))
 
 
-def test_the_parser_refuses_what_is_wrong() -> None:
-    parser = pytest.importorskip("promql_parser", reason="pip install ringleader[dev]")
-    with pytest.raises(ValueError):
-        parser.parse("sum(rate(mpi_operator_queue_jobs))")
-
-
-@pytest.mark.process
-def test_promtool_takes_every_expression(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed")
-    records = [
-        {"record": f"board:{index}", "expr": without_variables(one["expr"])}
-        for index, one in enumerate(TARGETS)
-    ]
-    groups = [*RULES["spec"]["groups"], {"name": "board", "rules": records}]
-    path = tmp_path / "rules.yaml"
-    path.write_text(yaml.safe_dump({"groups": groups}))
-    done = subprocess.run([promtool, "check", "rules", str(path)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_alerts_say_what_to_do() -> None:
+def test_alerts_say_what_to_do():
     assert set(RULES["spec"]) == {"groups"}
     assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
     for rule in ALERTS:
@@ -102,7 +69,7 @@ def test_alerts_say_what_to_do() -> None:
     assert RESOURCES["limits"]["memory"] == "512Mi" and "512 MiB" in memory["annotations"]["description"]
 
 
-def test_the_monitor_finds_the_service() -> None:
+def test_the_monitor_finds_the_service():
     (service,) = [one for one in manifests(Installation(image="i:1")) if one["kind"] == "Service"]
     spec = MONITOR["spec"]
     assert set(spec) == {"selector", "endpoints"}
@@ -120,12 +87,12 @@ _OF_BOARD |= {"refresh", "time", "templating", "annotations", "links", "panels"}
 _OF_PANEL = {"id", "type", "title", "description", "datasource", "gridPos", "fieldConfig", "targets"}
 
 
-def test_the_dashboard_is_of_its_schema() -> None:
+def test_the_dashboard_is_of_its_schema():
     assert set(BOARD) == _OF_BOARD and BOARD["schemaVersion"] == 36
     assert re.fullmatch(r"[\w-]{8,40}", BOARD["uid"])
     variables = {one["name"]: one for one in BOARD["templating"]["list"]}
     assert {one["type"] for one in variables.values()} <= {"query", "datasource"}
-    taken: set[tuple[int, int]] = set()
+    taken = set()
     for panel in BOARD["panels"]:
         assert set(panel) == _OF_PANEL and panel["type"] in ("stat", "timeseries")
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}

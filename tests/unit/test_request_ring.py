@@ -6,7 +6,6 @@ import resource
 from collections import deque
 from random import Random
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -30,17 +29,34 @@ from ringleader.engine.mpi_proxy.request_ring import (
 )
 
 
+def test_who_sleeps_is_woken(sides):
+    rank, proxy = sides
+    assert not rank.push(Record(1, Call.BARRIER))
+    assert not proxy.proxy_sleeps()  # something is there
+    proxy.pop()
+    assert proxy.proxy_sleeps()
+    assert rank.push(Record(2, Call.BARRIER))
+    proxy.proxy_awake()
+    assert not rank.push(Record(3, Call.BARRIER))
+    assert not proxy.complete(1, Completion())
+    assert rank.completed == 1 and not rank.rank_sleeps(0)  # more was done
+    assert not proxy.complete(2, Completion())
+    assert rank.rank_sleeps(rank.completed) and proxy.complete(3, Completion())
+    rank.rank_awake()
+    assert not proxy.complete(4, Completion())
+
+
 @pytest.fixture
-def sides() -> tuple[RequestRing, RequestRing]:
+def sides():
     memory = memoryview(bytearray(RING_BYTES))
     return RequestRing(memory), RequestRing(memory)
 
 
-def any_record(random: Random, number: int) -> Record:
-    def integer() -> int:
+def any_record(random, number):
+    def integer():
         return random.choice((0, 1, -1, 2**62, -(2**62), random.getrandbits(40)))
 
-    def memory() -> Memory:
+    def memory():
         return Memory(integer(), integer(), integer())
 
     return Record(
@@ -49,10 +65,10 @@ def any_record(random: Random, number: int) -> Record:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_goes_in_comes_out_in_order(sides: tuple[RequestRing, RequestRing], seed: int) -> None:
+def test_what_goes_in_comes_out_in_order(sides, seed):
     rank, proxy = sides
     random, under_way, slots = Random(seed), deque[Record](), Slots()
-    expected: dict[int, Completion] = {}
+    expected = {}
     for _ in range(5000):
         what = random.random()
         number = slots.take() if what < 0.5 else None
@@ -81,41 +97,8 @@ def test_what_goes_in_comes_out_in_order(sides: tuple[RequestRing, RequestRing],
     assert proxy.pop() is None
 
 
-def test_each_slot_has_room_for_its_request(sides: tuple[RequestRing, RequestRing]) -> None:
-    rank, proxy = sides
-    for first in (1, SLOTS + 1):
-        for number in range(first, first + SLOTS):
-            rank.push(Record(number, Call.BARRIER))
-        assert [proxy.pop() for _ in range(SLOTS)] == [
-            Record(number, Call.BARRIER) for number in range(first, first + SLOTS)
-        ]
-
-
-def test_a_proxy_that_sleeps_is_woken(sides: tuple[RequestRing, RequestRing]) -> None:
-    rank, proxy = sides
-    assert not rank.push(Record(1, Call.BARRIER))
-    assert not proxy.proxy_sleeps()  # something is there
-    proxy.pop()
-    assert proxy.proxy_sleeps()
-    assert rank.push(Record(2, Call.BARRIER))
-    proxy.proxy_awake()
-    assert not rank.push(Record(3, Call.BARRIER))
-
-
-def test_a_rank_that_sleeps_is_woken(sides: tuple[RequestRing, RequestRing]) -> None:
-    rank, proxy = sides
-    assert not proxy.complete(1, Completion())
-    assert rank.completed == 1
-    assert not rank.rank_sleeps(0)  # more was done
-    assert not proxy.complete(2, Completion())
-    assert rank.rank_sleeps(rank.completed)
-    assert proxy.complete(3, Completion())
-    rank.rank_awake()
-    assert not proxy.complete(4, Completion())
-
-
 @pytest.mark.parametrize("above", [0, 1100])
-def test_descriptors_are_waited_for(above: int) -> None:
+def test_descriptors_are_waited_for(above):
     """Whatever their numbers are."""
     first, second = os.eventfd(0), os.eventfd(0)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -139,7 +122,7 @@ def test_descriptors_are_waited_for(above: int) -> None:
         os.close(second)
 
 
-def test_numbers_are_never_the_same_again() -> None:
+def test_numbers_are_never_the_same_again():
     slots = Slots()
     seen = set()
     for _ in range(3):
@@ -154,17 +137,11 @@ def test_numbers_are_never_the_same_again() -> None:
                 slots.give_back(number)
 
 
-def test_there_is_room_for_data() -> None:
-    assert RING_BYTES - DATA_START >= 512 << 10
-    with pytest.raises(ValueError, match="no room"):
-        RequestRing(memoryview(bytearray(DATA_START)))
-
-
 @pytest.mark.parametrize("seed", range(20))
-def test_blocks_do_not_overlap_and_come_back(seed: int) -> None:
+def test_blocks_do_not_overlap_and_come_back(seed):
     random, start, stop = Random(seed), 4096, 4096 + (1 << 16)
     blocks = BlockAllocator(start, stop)
-    used: dict[int, int] = {}
+    used = {}
     refused = 0
     for _ in range(3000):
         nbytes = random.choice((0, 1, 63, 64, 65, 1000, 1 << 14))
@@ -190,9 +167,29 @@ def test_blocks_do_not_overlap_and_come_back(seed: int) -> None:
         blocks.give_back(stop)
 
 
-def test_packed_pieces() -> None:
+@pytest.mark.parametrize("why", [MemoryError("the host agent gives no memory: full"), OSError(12, "no room")])
+def test_no_shared_memory_is_an_operations_failure(why):
+    """An elastic job continues after it, and the text says how much was asked for."""
+
+    def refuse(key, nbytes, parts):
+        raise why
+
+    channel = SimpleNamespace(open_memory=refuse)
+    comm = ProxyCommunicator(channel, (0, 1), 0, "all", (0, 0), when_used=True)
+    with pytest.raises(RuntimeError, match="no shared memory of 1,000,000 bytes each") as caught:
+        comm.shared_memory(1_000_000)
+    assert is_transport_error(caught.value) and str(why) in str(caught.value)
+
+
+def test_there_is_room_for_data():
+    assert RING_BYTES - DATA_START >= 512 << 10
+    with pytest.raises(ValueError, match="no room"):
+        RequestRing(memoryview(bytearray(DATA_START)))
+
+
+def test_packed_pieces():
     scattered, packed = memoryview(bytearray(range(24))), memoryview(bytearray(8))
-    comm = ProxyCommunicator(SimpleNamespace(), (0, 1), 0, "all", (0, 0), when_used=True)  # type: ignore[arg-type]
+    comm = ProxyCommunicator(SimpleNamespace(), (0, 1), 0, "all", (0, 0), when_used=True)
     copy = comm.packed_copy(address_of(packed), [3, 1, 4])
     copy.pack([address_of(scattered) + start for start in (10, 0, 20)])
     assert list(packed) == [10, 11, 12, 0, 20, 21, 22, 23]
@@ -208,13 +205,13 @@ def test_packed_pieces() -> None:
         assert list(packed) == [*source[10:13], source[0], *source[20:24]]
 
 
-def test_packed_pieces_that_are_used_again_are_not_looked_up_again() -> None:
+def test_packed_pieces_that_are_used_again_are_not_looked_up_again():
     """Results may be new in every step, while what is reduced lies where it lay."""
     packed, source = memoryview(bytearray(8)), memoryview(bytearray(8))
-    looked_up: list[list[int]] = []
+    looked_up = []
 
     class Counting(SlicedCopy):
-        def _look_up(self, addresses: list[int]) -> list[memoryview]:
+        def _look_up(self, addresses):
             looked_up.append(addresses)
             return super()._look_up(addresses)
 
@@ -228,22 +225,8 @@ def test_packed_pieces_that_are_used_again_are_not_looked_up_again() -> None:
 
 
 @pytest.mark.parametrize(("lengths", "by_mpi"), [([SLICED_BYTES, 3], True), ([2 * SLICED_BYTES, 3], False)])
-def test_mpi_copies_what_is_short(lengths: list[int], by_mpi: bool) -> None:
+def test_mpi_copies_what_is_short(lengths, by_mpi):
     memory = memoryview(bytearray(sum(lengths)))
     comm = MpiCommunicator.__new__(MpiCommunicator)
     comm._mpi = SimpleNamespace(buffer=SimpleNamespace(fromaddress=lambda address, nbytes: nbytes))
     assert isinstance(comm.packed_copy(address_of(memory), lengths), MpiPackedCopy) == by_mpi
-
-
-@pytest.mark.parametrize("why", [MemoryError("the host agent gives no memory: full"), OSError(12, "no room")])
-def test_no_shared_memory_is_an_operations_failure(why: Exception) -> None:
-    """An elastic job continues after it, and the text says how much was asked for."""
-
-    def refuse(key: str, nbytes: int, parts: int) -> None:
-        raise why
-
-    channel: Any = SimpleNamespace(open_memory=refuse)
-    comm = ProxyCommunicator(channel, (0, 1), 0, "all", (0, 0), when_used=True)
-    with pytest.raises(RuntimeError, match="no shared memory of 1,000,000 bytes each") as caught:
-        comm.shared_memory(1_000_000)
-    assert is_transport_error(caught.value) and str(why) in str(caught.value)

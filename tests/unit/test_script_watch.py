@@ -1,24 +1,21 @@
 """What a rank's Python reports of a script that reports nothing: steps, collectives, waiting."""
 
 import ast
-import importlib
 import json
 import os
 import pickle
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from tests.commands import finished
 
-from ringleader.agents import process_tree, script_watch
+from ringleader.agents import script_watch
 from ringleader.agents.script_watch import (
     MOST_BYTES,
     Steps,
@@ -53,64 +50,59 @@ class Optimizer:
     pass
 
 
-def test_steps_of_one_optimizer_are_counted():
-    counted, one = Counted(), Optimizer()
-    for _ in range(7):
-        counted.torch_step(one)
-    assert (counted.steps, counted.by) == (7, "torch.optim")
-
-
-def test_optimizers_that_take_turns_make_one_step():
-    counted, ones = Counted(), [Optimizer() for _ in range(3)]
-    for _ in range(5):
-        for one in ones:
-            counted.torch_step(one)
-    assert counted.steps == 5
-
-
-def test_a_wrapper_and_what_it_wraps_make_one_step():
-    counted, one = Counted(), Optimizer()
-    for _ in range(5):
-        counted.torch_step(one, one)
-    assert counted.steps == 5
-
-
-def test_a_step_that_raised_counts_once_it_succeeds():
-    counted, one = Counted(), Optimizer()
-    counted.watch.before_torch(one)
-    counted.torch_step(one)
-    assert counted.steps == 1
-
-
-def test_of_counters_of_the_same_steps_the_farthest_counts():
-    counted = Counted()
+def test_what_counts_as_a_step():
+    one, ones = Optimizer(), [Optimizer() for _ in range(3)]
+    for turn in ([one], ones, [one]):
+        counted = Counted()
+        for _ in range(5):
+            for optimizer in turn:
+                counted.torch_step(optimizer)
+        assert (counted.steps, counted.by) == (5, "torch.optim")
+    wrapped, raised, keras = Counted(), Counted(), Counted()
+    wrapped.torch_step(one, one)
+    raised.watch.before_torch(one)
+    raised.torch_step(one)
+    assert wrapped.steps == raised.steps == 1
     for _ in range(4):
-        counted.watch.add("keras.optimizers", 1)
-        counted.watch.add("keras", 1)
-    counted.watch.add("keras", 3)
-    assert (counted.steps, counted.by) == (7, "keras")
+        keras.watch.add("keras.optimizers", 1)
+        keras.watch.add("keras", 1)
+    keras.watch.add("keras", 3)
+    assert (keras.steps, keras.by) == (7, "keras"), "of counters of the same steps the farthest counts"
 
 
-def test_pytorchs_hooks_count_real_optimizers():
-    torch = pytest.importorskip("torch")
-    module, counted = importlib.import_module("torch.optim.optimizer"), Counted()
-    weight = torch.nn.Parameter(torch.ones(3))
-    hooks = [
-        module.register_optimizer_step_pre_hook(counted.watch.before_torch),
-        module.register_optimizer_step_post_hook(counted.watch.after_torch),
-    ]
-    try:
-        optimizer = torch.optim.SGD([weight], lr=0.1)
-        for _ in range(3):
-            weight.grad = torch.ones(3)
-            optimizer.step()
-    finally:
-        for hook in hooks:
-            hook.remove()
-    assert counted.steps == 3
+def optimizer_module(hooks, **torch):
+    """As much of ``torch.optim.optimizer`` as a watch needs to begin."""
+    return SimpleNamespace(
+        __name__="torch.optim.optimizer",
+        torch=SimpleNamespace(**torch),
+        register_optimizer_step_pre_hook=hooks.append,
+        register_optimizer_step_post_hook=hooks.append,
+    )
 
 
-# --- in a rank's Python -----------------------------------------------------------------------------------
+def test_an_error_of_ours_in_a_hook_is_none_of_the_scripts():
+    hooks = []
+    watch = script_watch.Watch(SimpleNamespace(start=lambda: 1 // 0), lambda _line: None, "")
+    watch.begin(optimizer_module(hooks))
+    assert [hook(Optimizer(), (), {}) for hook in hooks] == [None, None]
+
+
+def test_hooks_are_hidden_from_pytorchs_compiler():
+    """``torch.optim.optimizer`` hides its own methods by ``torch._disable_dynamo``, from PyTorch 2.1 on."""
+    hooks, hidden = [], []
+    module = optimizer_module(hooks, _disable_dynamo=lambda hook: hidden.append(hook) or hook)
+    script_watch.Watch(SimpleNamespace(), lambda _line: None, "").begin(module)
+    assert hooks == hidden and len(hooks) == 2
+
+
+def test_a_record_is_made_in_older_pythons():
+    """Python 3.8 joins no dicts by ``|``: the source that a script's Python loads has to do without."""
+    for file in ("script_watch.py", "training_progress.py", "python_startup/sitecustomize.py"):
+        tree = ast.parse((STARTUP.parent / file).read_text(), feature_version=(3, 8))
+        joins = [one for one in ast.walk(tree) if isinstance(getattr(one, "op", None), ast.BitOr)]
+        parts = [part for one in joins for part in ast.iter_child_nodes(one)]
+        assert not [part.lineno for part in parts if isinstance(part, ast.Dict)]
+
 
 STARTUP = Path(script_watch.__file__).parent / "python_startup"
 OPTIMIZER = """
@@ -141,16 +133,6 @@ def rank(tmp_path, script, python=sys.executable):
             os.close(write)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return [json.loads(line) for line in reports]
-
-
-@pytest.mark.process
-def test_a_script_has_one_reporter_and_few_lines(tmp_path):
-    start = time.monotonic()
-    found = rank(tmp_path, "from torch.optim.optimizer import step\nfor _ in range(300): step()")
-    kinds = [one["kind"] for one in found]
-    assert kinds[0] == "context" and kinds.count("context") == 1
-    assert len(kinds) <= 3 + (time.monotonic() - start) / 0.2
-    assert found[-1]["steps"] == 300
 
 
 @pytest.mark.process
@@ -185,45 +167,6 @@ def test_finders_and_loaders_of_any_kind_may_stand_before_pythons(tmp_path, find
     head = "import importlib.machinery, importlib.util, sys, torch.optim\n"
     import_twice = "importlib.util.find_spec('torch.optim.optimizer')\n"
     rank(tmp_path, f"{head}{finder}\n{into}{import_twice}from torch.optim.optimizer import step\nstep()")
-
-
-def test_an_error_of_ours_in_a_hook_is_none_of_the_scripts():
-    hooks = []
-    module = SimpleNamespace(
-        __name__="torch.optim.optimizer",
-        torch=SimpleNamespace(),
-        register_optimizer_step_pre_hook=hooks.append,
-        register_optimizer_step_post_hook=hooks.append,
-    )
-    script_watch.Watch(SimpleNamespace(start=lambda: 1 // 0), lambda _line: None, "").begin(module)
-    for hook in hooks:
-        assert hook(Optimizer(), (), {}) is None
-
-
-def test_a_record_is_made_in_older_pythons(monkeypatch):
-    """Python 3.8 joins no dicts by ``|``: the source that a script's Python loads has to do without."""
-    for file in ("script_watch.py", "training_progress.py", "python_startup/sitecustomize.py"):
-        tree = ast.parse((STARTUP.parent / file).read_text(), feature_version=(3, 8))
-        joins = [one for one in ast.walk(tree) if isinstance(one, ast.BinOp | ast.AugAssign)]
-        assert not [
-            one.lineno
-            for one in joins
-            if isinstance(one.op, ast.BitOr)
-            and any(isinstance(part, ast.Dict) for part in ast.iter_child_nodes(one))
-        ]
-
-
-def test_hooks_are_hidden_from_pytorchs_compiler():
-    """``torch.optim.optimizer`` hides its own methods by ``torch._disable_dynamo``, from PyTorch 2.1 on."""
-    hooks, hidden = [], []
-    module = SimpleNamespace(
-        __name__="torch.optim.optimizer",
-        torch=SimpleNamespace(_disable_dynamo=lambda hook: hidden.append(hook) or hook),
-        register_optimizer_step_pre_hook=hooks.append,
-        register_optimizer_step_post_hook=hooks.append,
-    )
-    script_watch.Watch(SimpleNamespace(), lambda _line: None, "").begin(module)
-    assert hooks == hidden and len(hooks) == 2
 
 
 STACKS = """
@@ -264,14 +207,6 @@ def test_stacks_need_no_file_in_memory_and_sigquit_writes_them_on_standard_error
         assert not list(tmp_path.iterdir())
 
 
-def test_agent_and_rank_have_the_same_signal_for_stacks():
-    text = Path(STARTUP, "sitecustomize.py").read_text()
-    assert "ASKED = signal.SIGRTMAX - 3\n" in text and process_tree.ASKED == signal.SIGRTMAX - 3
-
-
-# --- collectives ------------------------------------------------------------------------------------------
-
-
 def entry(number, *, at=0, sizes=((5,),), name="gloo:all_reduce", **more):
     """One entry as PyTorch 2.13's flight recorder dumps it (format 2.10)."""
     return {
@@ -280,6 +215,18 @@ def entry(number, *, at=0, sizes=((5,),), name="gloo:all_reduce", **more):
         "input_sizes": [list(size) for size in sizes], "input_dtypes": ["Float"], "output_sizes": [],
         "output_dtypes": [], "state": "scheduled", "retired": True, "timeout_ms": 1, "is_p2p": False, **more,
     }  # fmt: skip
+
+
+def test_how_long_steps_waited():
+    for calls, begun, expected in (
+        (((1, 2, 1000), (2, 4, 100)), (1, 11), (1, 10.0, 7.0)),  # from the last gradients to the optimizer
+        (((1, 4, 1000), (2, 9, 1)), (1, 11), (1, 10.0, 5.0)),  # or to a loss that is averaged
+        (((9, 25, 1000),), (1, 11, 21, 31), (1, 10.0, 6.0)),  # of steps that the recorder still has
+        ((), (1, 2, 3), (0, 0.0, 0.0)),
+        (((9, 25, 1000),), (), (0, 0.0, 0.0)),
+    ):
+        entries = [entry(number, at=at * SECOND, sizes=[(size,)]) for number, at, size in calls]
+        assert waited(entries, [at * SECOND for at in begun]) == expected
 
 
 def library(gloo=(), nccl=None):
@@ -292,25 +239,13 @@ def library(gloo=(), nccl=None):
     return found
 
 
-def test_entries_of_gloo_are_done_when_they_are_retired():
+def test_which_entries_are_done():
+    """Those of Gloo when they are retired, those of NCCL when they are completed."""
     one, other = flight_record(library([entry(1), entry(2, at=5, retired=False)]))
     assert (one["done"], other["done"]) == (True, False)
     assert (one["group"], one["op"], one["seq"], one["sizes"]) == ("0", "all_reduce", 1, [[5]])
-
-
-def test_entries_of_nccl_are_done_when_they_are_completed():
-    entries = [
-        entry(1, name="nccl:all_reduce", state="completed"),
-        entry(2, name="nccl:all_reduce", state="started", retired=True, at=1),
-    ]
+    entries = [entry(n, at=n, name="nccl:all_reduce", state=s) for n, s in ((1, "completed"), (2, "started"))]
     assert [one["done"] for one in flight_record(library(nccl=entries))] == [True, False]
-
-
-@pytest.mark.parametrize("dumped", [{}, {"entries": None}, {"entries": []}])
-def test_a_recorder_without_entries_gives_none(dumped):
-    empty = SimpleNamespace(_dump_fr_trace=lambda *_: pickle.dumps({"version": "2.10", **dumped}))
-    assert flight_record(empty) == []
-    assert flight_record(SimpleNamespace()) == []
 
 
 def test_a_line_fits_into_a_pipe_whatever_is_in_it():
@@ -318,22 +253,6 @@ def test_a_line_fits_into_a_pipe_whatever_is_in_it():
     line = line_of({"kind": "collectives", "rank": 0, "size": 2, "groups": {}, "entries": entries})
     kept = json.loads(line)["entries"]
     assert len(line) <= MOST_BYTES and kept and kept[-1]["seq"] == 159
-
-
-def test_waiting_is_from_the_last_gradients_to_the_optimizer():
-    entries = [entry(1, at=2 * SECOND, sizes=[(1000,)]), entry(2, at=4 * SECOND, sizes=[(100,)])]
-    assert waited(entries, [1 * SECOND, 11 * SECOND]) == (1, 10.0, 7.0)
-
-
-def test_a_loss_that_is_averaged_ends_the_waiting():
-    entries = [entry(1, at=4 * SECOND, sizes=[(1000,)]), entry(2, at=9 * SECOND, sizes=[(1,)])]
-    assert waited(entries, [1 * SECOND, 11 * SECOND]) == (1, 10.0, 5.0)
-
-
-def test_steps_that_the_recorder_no_longer_has_are_left_out():
-    entries = [entry(9, at=25 * SECOND, sizes=[(1000,)])]
-    assert waited(entries, [SECOND * at for at in (1, 11, 21, 31)]) == (1, 10.0, 6.0)
-    assert waited([], [1, 2, 3]) == waited(entries, []) == (0, 0.0, 0.0)
 
 
 def test_the_flight_recorder_is_read_for_a_thousandth_of_the_time_at_most():
@@ -350,17 +269,7 @@ def test_the_line_of_a_script_is_the_innermost_that_is_no_librarys():
     assert script_watch.script_line(None) == []
 
 
-# --- NCCL's RAS -------------------------------------------------------------------------------------------
-
 STATUS = """NCCL version 2.28.7 compiled with CUDA 12.9
-CUDA runtime version 12090, driver version 12090
-
-Job summary
-===========
-
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      1          2            1          2        2
 
 Communicators... (0.00s)
 =============
@@ -374,39 +283,17 @@ Warnings
 #0-0 (cf264af53edbe986) MISMATCH
   Communicator ranks have different AllReduce operation counts
   1 ranks have launched up to operation 22
-  Rank 1 has launched up to operation 21 -- GPU 1 managed by process 4321 on node n1
 
 """
 """What NCCL's RAS service answers to STATUS: written from ``src/ras/client_support.cc`` of NCCL 2.28."""
 FINDINGS = """#0-0 (cf264af53edbe986) MISMATCH
   Communicator ranks have different AllReduce operation counts
-  1 ranks have launched up to operation 22
-  Rank 1 has launched up to operation 21 -- GPU 1 managed by process 4321 on node n1"""
+  1 ranks have launched up to operation 22"""
 
 
 def test_of_ras_status_errors_and_warnings_are_kept():
     assert ras_findings(STATUS) == FINDINGS
     assert ras_findings("") == ras_findings("NCCL version 2.28.7\n") == ""
-
-
-class Ras(threading.Thread):
-    """NCCL's RAS service for one client: a fake from ``src/ras/client_support.cc`` of NCCL 2.28."""
-
-    def __init__(self, answers):
-        super().__init__(daemon=True)
-        self.answers = answers
-        self.heard = []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
-        self.start()
-
-    def run(self):
-        connection, _ = self.listener.accept()
-        with connection:
-            for answer in self.answers:
-                self.heard.append(connection.recv(1024))
-                connection.sendall(answer)
-        self.listener.close()
 
 
 @pytest.fixture
@@ -417,27 +304,13 @@ def nccl(monkeypatch):
     return version
 
 
-def test_ras_is_asked_in_its_protocol(nccl):
-    ras = Ras([b"SERVER PROTOCOL 2\n", b"OK\n", STATUS.encode()])
-    assert script_watch.nccl_ras({"NCCL_RAS_ADDR": ras.address}) == FINDINGS
-    ras.join(10)
-    assert ras.heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 1\n", b"STATUS\n"]
-
-
-@pytest.mark.parametrize("answers", [[b"HTTP/1.1 400\n"], [b"SERVER PROTOCOL 2\n", b"ERROR: x\n"], [b""]])
-def test_whoever_else_answers_is_not_believed(nccl, answers):
-    assert script_watch.nccl_ras({"NCCL_RAS_ADDR": Ras(answers).address}) == ""
-
-
-def test_ras_is_not_asked_where_it_cannot_answer(nccl):
-    for environ in (
-        {"NCCL_RAS_ENABLE": "0"},
-        {"NCCL_RAS_ADDR": "127.0.0.1:1"},
-        {"NCCL_RAS_ADDR": "nonsense"},
-    ):
-        assert script_watch.nccl_ras(environ) == ""
-    nccl[0] = (2, 27, 3)
-    assert script_watch.nccl_ras({}) == ""
+@pytest.mark.parametrize(
+    "environ", [{"NCCL_RAS_ENABLE": "0"}, {"NCCL_RAS_ADDR": "127.0.0.1:1"}, {"NCCL_RAS_ADDR": "nonsense"}, {}]
+)
+def test_ras_is_not_asked_where_it_cannot_answer(nccl, environ):
+    if not environ:
+        nccl[0] = (2, 27, 3)
+    assert script_watch.nccl_ras(environ) == ""
 
 
 @pytest.mark.parametrize("name", script_watch.BUFFER_SIZE)
@@ -454,8 +327,26 @@ def test_a_recorder_that_the_user_has_set_stays_so(monkeypatch, tmp_path, name):
     assert [one for one in script_watch.BUFFER_SIZE if one in os.environ] == [name]
 
 
-def test_waiting_of_many_calls_is_that_of_each():
-    """Entries of several recorders, in no order of time."""
-    entries = [entry(number, at=number * SECOND, sizes=[(1000,)]) for number in range(1, 2000)]
-    begun = [SECOND * at + SECOND // 2 for at in range(0, 1999, 2)]
-    assert waited(entries[::-1], begun) == waited(entries, begun) == (999, 1998.0, 499.5)
+def answering(answers):
+    """NCCL's RAS service for one client: a fake from ``src/ras/client_support.cc`` of NCCL 2.28."""
+    listener, heard = socket.create_server(("127.0.0.1", 0)), []
+
+    def serve():
+        connection, _ = listener.accept()
+        with connection, listener:
+            for answer in answers:
+                heard.append(connection.recv(1024))
+                connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return {"NCCL_RAS_ADDR": f"127.0.0.1:{listener.getsockname()[1]}"}, heard, thread
+
+
+def test_ras_is_asked_in_its_protocol(nccl):
+    environ, heard, thread = answering([b"SERVER PROTOCOL 2\n", b"OK\n", STATUS.encode()])
+    assert script_watch.nccl_ras(environ) == FINDINGS
+    thread.join(10)
+    assert heard == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 1\n", b"STATUS\n"]
+    for answers in ([b"HTTP/1.1 400\n"], [b"SERVER PROTOCOL 2\n", b"ERROR: x\n"], [b""]):
+        assert script_watch.nccl_ras(answering(answers)[0]) == "", "whoever else answers is not believed"

@@ -14,56 +14,22 @@ pytestmark = pytest.mark.process
 HEAVY = ("mpi4py", "torch", "numpy", "matplotlib", "jinja2", "cloudpickle", "tabulate")
 
 
-def loaded(code: str) -> set[str]:
-    """Names of all modules that a fresh interpreter has loaded after some code."""
+def loaded(code):
+    """Names of all modules that a fresh interpreter has loaded after some code; of heavy ones the package."""
     last = "sys.stdout.write('\\n@' + ' '.join(sys.modules))"
     program = f"import sys\ntry:\n {code}\nexcept SystemExit:\n pass\n{last}"
     done = finished([sys.executable, "-c", program], timeout=60, check=True)
-    return {
-        name.partition(".")[0] if heavy_root(name) else name for name in done.stdout.split("@")[-1].split()
-    }
+    names = done.stdout.split("@")[-1].split()
+    return {root if (root := name.partition(".")[0]) in HEAVY else name for name in names}
 
 
-def heavy_root(name: str) -> bool:
-    return name.partition(".")[0] in HEAVY
+def test_a_wrong_request_loads_nothing_heavy_and_not_the_launcher():
+    found = loaded(MAIN.format(words="'run', '-n', '0', 'true'"))
+    assert found.isdisjoint({*HEAVY, "ringleader.launch.launch_job"})
+    assert loaded(MAIN.format(words="'run', '--help'")).isdisjoint(HEAVY)
 
 
 MAIN = "from ringleader.cli.main import main; main([{words}])"
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import ringleader",
-        MAIN.format(words="'--help'"),
-        MAIN.format(words="'run', '--help'"),
-        MAIN.format(words="'run', '-n', '0', 'true'"),
-    ],
-)
-def test_nothing_heavy_is_loaded(code: str) -> None:
-    assert loaded(code).isdisjoint(HEAVY)
-
-
-def test_importing_the_package_loads_nearly_nothing_of_it() -> None:
-    ours = {name for name in loaded("import ringleader") if name.startswith("ringleader")}
-    assert ours == {"ringleader"}
-
-
-def test_help_loads_no_command() -> None:
-    found = loaded(MAIN.format(words="'--help'"))
-    assert {name for name in found if name.startswith("ringleader.")} <= {
-        "ringleader.cli",
-        "ringleader.cli.option_defaults",
-        "ringleader.cli.interrupts",
-        "ringleader.cli.command_groups",
-        "ringleader.cli.main",
-        "ringleader.errors",
-        "ringleader.value_class",
-    }
-
-
-def test_the_launcher_is_not_loaded_for_a_wrong_request() -> None:
-    assert "ringleader.launch.launch_job" not in loaded(MAIN.format(words="'run', '-n', '0', 'true'"))
 
 
 # --- agents and mpirun's supervisor ----------------------------------------------------------------------
@@ -78,7 +44,7 @@ OF_JSON = ("json", "re", "enum", "collections", "functools")
 """What reading JSON loads, in 8 ms."""
 
 
-def loaded_in_bare(code: str) -> set[str]:
+def loaded_in_bare(code):
     """Names of all modules loaded after some code in an interpreter like an agent's."""
     root = Path(ringleader.__file__).parents[1]
     program = f"import sys\nsys.path.append({str(root)!r})\n{code}\nprint(*sys.modules)"
@@ -86,36 +52,35 @@ def loaded_in_bare(code: str) -> set[str]:
     return set(subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True).stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("module", "after"),
-    [
+def test_importing_the_package_and_help_load_nearly_nothing_of_it():
+    found = loaded_in_bare("import ringleader")
+    assert {name for name in found if name.startswith("ringleader")} == {"ringleader"}
+    assert found.isdisjoint({*SLOW, *OF_JSON})
+    found = loaded(MAIN.format(words="'--help'"))
+    names = ("option_defaults", "interrupts", "command_groups", "main")
+    ours = {"cli", *(f"cli.{name}" for name in names), "errors", "value_class"}
+    assert {name for name in found if name.startswith("ringleader.")} <= {
+        f"ringleader.{name}" for name in ours
+    }
+    assert found.isdisjoint(HEAVY)
+
+
+def test_what_runs_beside_ranks_and_mpirun_loads_little():
+    for module, after in (
         ("agents.rank_agent_guard", ""),
         ("agents.rank_agent_loop", "process_tree.die_with_parent(0, os.getppid())"),
         ("launch.mpirun.mpirun_supervisor", ""),
-    ],
-)
-def test_what_runs_beside_ranks_and_mpirun_loads_little(module: str, after: str) -> None:
-    found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
-    assert f"ringleader.{module}" in found
-    slow = {*SLOW, *(OF_JSON if module == "agents.rank_agent_guard" else ())}
-    assert found.isdisjoint(slow), found & slow
-
-
-def test_importing_the_package_loads_no_typing() -> None:
-    assert loaded_in_bare("import ringleader").isdisjoint({*SLOW, *OF_JSON})
-
-
-def test_run_loads_no_ssh_lab_or_engine_for_a_job_here() -> None:
-    found = loaded("import ringleader.cli.run.command, ringleader.launch.launch_job")
-    ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api")
-    others = {"asyncio", "secrets", "random", "hmac", "concurrent.futures", "tempfile", *HEAVY}
-    assert found & {*(f"ringleader.{name}" for name in ours), *others} == set()
+    ):
+        found = loaded_in_bare(f"import os\nfrom ringleader.{module} import *\n{after}")
+        assert f"ringleader.{module}" in found
+        slow = {*SLOW, *(OF_JSON if module == "agents.rank_agent_guard" else ())}
+        assert found.isdisjoint(slow), found & slow
 
 
 RUN = MAIN.format(words="'run', '--oversubscribe', '-n', '2', 'true'")
 
 
-def test_a_whole_run_loads_no_more_than_it_needs() -> None:
+def test_a_whole_run_loads_no_more_than_it_needs():
     found = loaded(RUN)
     assert "ringleader.launch.supervision.mpirun_session" in found
     ours = ("launch.ssh", "lab", "engine", "torch", "bench", "report", "api", "fabric.facts", "kube")
@@ -125,13 +90,13 @@ def test_a_whole_run_loads_no_more_than_it_needs() -> None:
     assert found & {*(f"ringleader.{name}" for name in ours), *others} == set()
 
 
-def test_what_a_running_mpirun_needs_is_imported_once_it_runs() -> None:
+def test_what_a_running_mpirun_needs_is_imported_once_it_runs():
     found = loaded("import ringleader.launch.launch_job")
     late = ("supervision.supervisor", "supervision.session", "exit_reason")
     assert found & {f"ringleader.launch.{name}" for name in late} == set()
 
 
-def test_few_classes_of_a_run_are_compiled_by_the_standard_library() -> None:
+def test_few_classes_of_a_run_are_compiled_by_the_standard_library():
     """Each takes most of a millisecond; values of the launcher use `value_class`."""
     code = (
         "import dataclasses, sys\n"

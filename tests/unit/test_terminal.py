@@ -1,35 +1,33 @@
+"""What a terminal or a log shows of a job, and its line of progress."""
+
 import io
 import json
-from collections.abc import Callable
-from typing import Any
+import threading
 
 import pytest
 
 from ringleader.cli.run.command import outcome_json
 from ringleader.cli.run.terminal import Terminal, last_words, rate_text
+from ringleader.cli.terminal_progress import EVERY, ProgressLine, bar, shown_while
 from ringleader.fabric.transport_proof.proof import HostProof, TransportProof, WireShares
 from ringleader.fabric.wires import Wire
 from ringleader.launch.outcome import Outcome, RankEnd
 from ringleader.launch.rank_output import Outlet
 from ringleader.metrics import Sample
-from ringleader.plan.job import Family, Job, Mpi
-from ringleader.plan.rank_placement import HostFacts, place
-
-Make = Callable[..., HostFacts]
-MakeMpi = Callable[[Family], Mpi]
-CLEAR = b"\r\x1b[K"
+from ringleader.plan.job import Family, Job
+from ringleader.plan.rank_placement import place
 
 
-def end(rank: int = 1, **words: Any) -> RankEnd:
-    values: dict[str, Any] = {"host": "h2", "exit_code": 0, "signal": None, "seconds": 1.25, "at": 2.0}
+def end(rank=1, **words):
+    values = {"host": "h2", "exit_code": 0, "signal": None, "seconds": 1.25, "at": 2.0}
     return RankEnd(rank=rank, **(values | words))
 
 
 @pytest.fixture
-def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
-    def make(**words: Any) -> Outcome:
+def make_outcome(make_facts, make_mpi):
+    def make(**words):
         plan = place(Job(command=("x",), np=2), (make_facts("localhost", 2),))
-        values: dict[str, Any] = {
+        values = {
             "exit_code": 0,
             "whose": "ringleader",
             "reason": "",
@@ -44,61 +42,59 @@ def make_outcome(make_facts: Make, make_mpi: MakeMpi) -> Callable[..., Outcome]:
     return make
 
 
-def direct(stream: io.BytesIO) -> Outlet:
+def direct(stream):
     return Outlet(stream.write, stream.flush)
 
 
-def screen(*, is_tty: bool = False, **words: bool) -> tuple[Terminal, io.BytesIO, io.BytesIO]:
+def screen(*, is_tty=False, **words):
     out, err = io.BytesIO(), io.BytesIO()
     return Terminal(stdout=direct(out), stderr=direct(err), is_tty=is_tty, **words), out, err
 
 
-def test_lines_go_where_the_rank_sent_them() -> None:
+def test_lines_go_where_the_rank_sent_them():
     terminal, out, err = screen()
     terminal.output(0, "stdout", b"hello\n")
     terminal.output(12, "stderr", b"oh \xff\n")
     terminal.flush()
     assert (out.getvalue(), err.getvalue()) == (b"[0] hello\n", b"[12] oh \xff\n")
-
-
-def test_without_prefix_bytes_pass_unchanged() -> None:
     terminal, out, _ = screen(prefix=False)
     terminal.output(0, "stdout", b"a\r\n")
     terminal.output(1, "stdout", b"b")
     terminal.finish(None)
     assert out.getvalue() == b"a\r\nb\n"
-
-
-def test_quiet_shows_no_output_but_warns() -> None:
     terminal, out, err = screen(quiet=True)
     terminal.output(0, "stdout", b"hello\n")
-    terminal.warning("rank 0 has ended, rank 1 runs on")
-    assert (out.getvalue(), err.getvalue()) == (b"", b"ringleader: rank 0 has ended, rank 1 runs on\n")
+    terminal.warning("rank 0 has ended")
+    assert (out.getvalue(), err.getvalue()) == (b"", b"ringleader: rank 0 has ended\n")
 
 
-def test_progress_is_for_terminals_and_gives_way_to_lines() -> None:
-    terminal, out, err = screen(is_tty=True)
-    terminal.progress("3 of 4 hosts reached")
-    terminal.progress("4 of 4 hosts reached")
-    terminal.output(0, "stdout", b"hello\n")
-    terminal.flush()
-    terminal.progress("")
-    assert out.getvalue() == b"[0] hello\n"
-    assert err.getvalue() == (
-        b"ringleader: [===============     ] 3 of 4 hosts reached"
-        + CLEAR
-        + b"ringleader: [====================] 4 of 4 hosts reached"
-        + CLEAR
-    )
-    plain, _, silent = screen()
-    plain.progress("3 of 4 hosts reached")
-    assert silent.getvalue() == b""
+def test_a_good_end_says_what_carried_the_bytes_and_nothing_else(make_outcome):
+    terminal, out, err = screen(transport=True)
+    terminal.finish(make_outcome(proof=PROOF))
+    assert out.getvalue() == b""
+    assert err.getvalue().startswith(b"ringleader: h1 to other hosts: TCP on eth0 carried 100% of 64 MiB")
+    assert err.getvalue().count(b"\n") == 1
+    for words, outcome in (({}, {"proof": PROOF}), ({"transport": True}, {"proof": TransportProof()})):
+        silent = screen(**words)
+        silent[0].finish(make_outcome(**outcome))
+        assert silent[2].getvalue() == b""
+    terminal, _, err = screen(transport=True)
+    terminal.finish(make_outcome(exit_code=7, whose="rank 1", reason="rank 1 failed", proof=PROOF))
+    assert b"to other hosts" not in err.getvalue(), "a failed job has other last words"
+    document = json.loads(json.dumps(outcome_json(make_outcome(proof=PROOF), Job(command=("x",)))))
+    assert document["proof"]["hosts"][0]["between"]["shares"] == {"tcp": 1.0}
 
 
-def test_a_good_end_is_silent(make_outcome: Callable[..., Outcome]) -> None:
-    terminal, out, err = screen()
-    terminal.finish(make_outcome())
-    assert (out.getvalue(), err.getvalue()) == (b"", b"")
+def test_failures_are_explained(make_outcome):
+    killed = end(0, exit_code=None, signal=9)
+    assert "memory" in last_words(make_outcome(exit_code=137, whose="rank 0", first_failure=killed))
+    text = last_words(make_outcome(exit_code=124, whose="ringleader", reason="the job ran longer than 5 s"))
+    assert text.splitlines() == [
+        "ringleader: the job ran longer than 5 s",
+        "ringleader: exit code 124 (ringleader)",
+    ]
+    slow = Sample(rate=2 / 1.5, step_seconds=1.5, source="steps", heard=2)
+    assert rate_text(slow) == "trained at 0.667 steps/s on 2 ranks (optimizer steps, 1.50 s each)"
 
 
 PROOF = TransportProof(
@@ -117,31 +113,7 @@ PROOF = TransportProof(
 )
 
 
-def test_a_good_end_says_what_carried_the_bytes(make_outcome: Callable[..., Outcome]) -> None:
-    terminal, out, err = screen(transport=True)
-    terminal.finish(make_outcome(proof=PROOF))
-    assert out.getvalue() == b""
-    assert err.getvalue().startswith(b"ringleader: h1 to other hosts: TCP on eth0 carried 100% of 64 MiB")
-    assert err.getvalue().count(b"\n") == 1
-    for silent in (screen(), screen(transport=True)):
-        silent[0].finish(make_outcome(proof=TransportProof() if silent[0]._transport else PROOF))
-        assert silent[2].getvalue() == b""
-
-
-def test_a_failed_job_has_other_last_words(make_outcome: Callable[..., Outcome]) -> None:
-    terminal, _, err = screen(transport=True)
-    terminal.finish(make_outcome(exit_code=7, whose="rank 1", reason="rank 1 failed", proof=PROOF))
-    assert b"to other hosts" not in err.getvalue()
-
-
-def test_the_proof_is_in_the_document(make_outcome: Callable[..., Outcome]) -> None:
-    job = Job(command=("x",))
-    document = json.loads(json.dumps(outcome_json(make_outcome(proof=PROOF), job)))
-    assert document["proof"]["hosts"][0]["between"]["shares"] == {"tcp": 1.0}
-    assert outcome_json(make_outcome(), job)["proof"] is None
-
-
-def test_the_first_failure_is_shown_last(make_outcome: Callable[..., Outcome]) -> None:
+def test_the_first_failure_is_shown_last(make_outcome):
     failure = end(1, exit_code=7, log="/out/rank.1/stderr")
     terminal, _, err = screen()
     terminal.output(0, "stderr", b"unfinished")
@@ -156,21 +128,7 @@ def test_the_first_failure_is_shown_last(make_outcome: Callable[..., Outcome]) -
     ]
 
 
-def test_a_kill_gets_a_hint(make_outcome: Callable[..., Outcome]) -> None:
-    failure = end(0, exit_code=None, signal=9)
-    text = last_words(make_outcome(exit_code=137, whose="rank 0", first_failure=failure))
-    assert "memory" in text
-
-
-def test_what_is_nobodys_failure_is_explained(make_outcome: Callable[..., Outcome]) -> None:
-    text = last_words(make_outcome(exit_code=124, whose="ringleader", reason="the job ran longer than 5 s"))
-    assert text.splitlines() == [
-        "ringleader: the job ran longer than 5 s",
-        "ringleader: exit code 124 (ringleader)",
-    ]
-
-
-def test_the_outcome_for_programs(make_outcome: Callable[..., Outcome]) -> None:
+def test_the_outcome_for_programs(make_outcome):
     failure = end(1, exit_code=7, log="/l")
     outcome = make_outcome(exit_code=7, whose="rank 1", first_failure=failure, ends=(end(0), failure))
     found = json.loads(json.dumps(outcome_json(outcome, Job(command=("x", "y")))))
@@ -184,31 +142,12 @@ def test_the_outcome_for_programs(make_outcome: Callable[..., Outcome]) -> None:
     assert json.loads(json.dumps(outcome_json(make_outcome(), Job(command=("x",)))))["first_failure"] is None
 
 
-def test_only_chosen_ranks_are_shown_and_failures_are_explained(make_outcome: Callable[..., Outcome]) -> None:
-    out, err = io.BytesIO(), io.BytesIO()
-    terminal = Terminal(stdout=direct(out), stderr=direct(err), is_tty=False, shown={0, 3})
-    for rank in (0, 1, 3):
-        terminal.output(rank, "stdout", b"hello\n")
-    terminal.finish(make_outcome(exit_code=7, reason="rank 1 failed", whose="rank 1"))
-    assert out.getvalue() == b"[0] hello\n[3] hello\n"
-    assert b"rank 1 failed" in err.getvalue()
-
-
-def test_progress_in_a_log_is_a_line_now_and_then() -> None:
-    now, err = [0.0], io.BytesIO()
-    terminal = Terminal(stdout=direct(err), stderr=direct(err), is_tty=False, clock=lambda: now[0])
-    terminal.progress("1 of 4 hosts reached")
-    now[0] = 60.0
-    terminal.progress("2 of 4 hosts reached")
-    assert err.getvalue() == b"ringleader: 2 of 4 hosts reached\n"
-
-
-def test_an_elastic_job_is_measured_in_its_longest_generation() -> None:
+def test_an_elastic_job_is_measured_in_its_longest_generation():
     """Ranks that leave, and numbers that go to other processes, belong to one generation each."""
     terminal, _, _ = screen()
     clocks = {"a": 0.0, "b": 5000.0, "c": 90000.0}
 
-    def trains(rank: int, clock: str, steps: range, seconds: float) -> None:
+    def trains(rank, clock, steps, seconds):
         for step in steps:
             at = clocks[clock] + seconds * step
             terminal.report(rank, {"kind": "steps", "by": "torch.optim", "steps": step, "seconds": at})
@@ -226,6 +165,107 @@ def test_an_elastic_job_is_measured_in_its_longest_generation() -> None:
     assert screen()[0].rate(2) is None
 
 
-def test_the_time_of_a_step_is_written_in_its_unit() -> None:
-    slow = Sample(rate=2 / 1.5, step_seconds=1.5, source="steps", heard=2)
-    assert rate_text(slow) == "trained at 0.667 steps/s on 2 ranks (optimizer steps, 1.50 s each)"
+class Screen:
+    def __init__(self, *, is_tty, width=80):
+        self.text, self.now = "", 100.0
+        self.line = ProgressLine(
+            is_tty=is_tty, write=self._write, clock=lambda: self.now, width=width, prefix="job: "
+        )
+
+    def _write(self, text):
+        self.text += text
+
+
+def test_on_a_terminal_each_text_overwrites_the_last():
+    screen = Screen(is_tty=True, width=12)
+    screen.line.show("1 of 9 hosts")
+    screen.line.show("2")
+    screen.line.keep("stays")
+    screen.line.show("")
+    assert screen.text == "job: 1 of 9\r\x1b[Kjob: 2\r\x1b[Kjob: stays\n"
+
+
+def test_in_a_log_a_new_text_is_shown_now_and_then():
+    screen = Screen(is_tty=False)
+    screen.line.show("1 of 9 hosts")
+    screen.now += EVERY
+    screen.line.show("2 of 9 hosts")
+    screen.line.show("3 of 9 hosts")
+    screen.now += EVERY - 1
+    screen.line.show("4 of 9 hosts")
+    screen.now += 1
+    screen.line.show("5 of 9 hosts")
+    screen.now += EVERY
+    screen.line.show("5 of 9 hosts")
+    screen.line.show("")
+    screen.line.clear()
+    assert screen.text == "job: 2 of 9 hosts\njob: 5 of 9 hosts\n"
+
+
+def test_what_counts_has_a_bar():
+    for text, shown in (
+        ("0 of 4 hosts", "[                    ] "),
+        ("p2p: round 3 of 4", "[===============     ] "),
+        ("5 of 4", ""),
+        ("waiting for sshd", ""),
+    ):
+        assert bar(text) == shown
+        for width in (80, 59):
+            screen = Screen(is_tty=True, width=width)
+            screen.line.show(text)
+            assert screen.text == f"job: {shown if width == 80 else ''}{text}"
+
+
+def test_long_work_is_shown_on_a_terminal_and_its_line_removed():
+    written, shown = [], threading.Event()
+
+    def write(text):
+        written.append(text)
+        shown.set()
+
+    with shown_while("drawing the page", ProgressLine(is_tty=True, write=write, width=80), after=0.0):
+        assert shown.wait(60)
+    assert written[0].startswith("ringleader: drawing the page (") and written[-1] == "\r\x1b[K"
+
+
+def test_short_work_and_a_log_show_nothing():
+    before = threading.active_count()
+    for is_tty in (True, False):
+        screen = Screen(is_tty=is_tty)
+        with shown_while("drawing the page", screen.line, after=1000.0 if is_tty else 0.0):
+            pass
+        assert screen.text == ""
+    with pytest.raises(OSError), shown_while("work", Screen(is_tty=True).line):
+        raise OSError
+    assert threading.active_count() == before
+
+
+CLEAR = b"\r\x1b[K"
+
+
+def test_progress_is_for_terminals_and_gives_way_to_lines():
+    terminal, out, err = screen(is_tty=True)
+    terminal.progress("3 of 4 hosts reached")
+    terminal.progress("4 of 4 hosts reached")
+    terminal.output(0, "stdout", b"hello\n")
+    terminal.flush()
+    terminal.progress("")
+    assert out.getvalue() == b"[0] hello\n"
+    assert err.getvalue() == (
+        b"ringleader: [===============     ] 3 of 4 hosts reached"
+        + CLEAR
+        + b"ringleader: [====================] 4 of 4 hosts reached"
+        + CLEAR
+    )
+    plain, _, silent = screen()
+    plain.progress("3 of 4 hosts reached")
+    assert silent.getvalue() == b""
+
+
+def test_progress_in_a_log_is_a_line_now_and_then():
+    now, err = [0.0], io.BytesIO()
+    terminal = Terminal(stdout=direct(err), stderr=direct(err), is_tty=False, clock=lambda: now[0])
+    terminal.progress("1 of 4 hosts reached")
+    now[0] = 60.0
+    terminal.progress("2 of 4 hosts reached")
+    assert err.getvalue() == b"ringleader: 2 of 4 hosts reached\n"

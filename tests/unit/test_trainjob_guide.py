@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs/guides/trainjob.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language):
     found = re.findall(r"^```(\w*)\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     return [text for name, text in found if name == language]
 
 
-def test_its_commands_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_its_commands_work(tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
     (job,) = (block for block in blocks("yaml") if "kind: MPIJob" in block)
     Path("job.yaml").write_text(job)
@@ -45,7 +41,7 @@ def test_its_commands_work(
     assert ran == 7
 
 
-def test_its_messages_are_ours() -> None:
+def test_its_messages_are_ours():
     sources = "".join(path.read_text() for path in (ROOT / "src/ringleader/kubernetes").rglob("*.py"))
     for words in ("there is no runtime of this name", "Kubeflow Trainer has made no Pods"):
         assert words in sources and words in GUIDE

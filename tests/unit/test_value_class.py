@@ -2,16 +2,18 @@
 
 import copy
 import dataclasses
+import json
 import pickle
-from collections.abc import Callable
-from dataclasses import FrozenInstanceError, asdict, fields, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, asdict, dataclass, fields, replace
+from enum import StrEnum
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from ringleader import value_class
+from ringleader.dataclass_json import bounded, decoded, document, from_document
 
 
 @value_class.dataclass(frozen=True, kw_only=True)
@@ -24,7 +26,7 @@ class Ours:
     noise: object = value_class.field(default=None, compare=False, repr=False)
 
     @property
-    def double(self) -> int:
+    def double(self):
         """Twice the count."""
         return 2 * self.count
 
@@ -67,7 +69,7 @@ GIVEN = some.fixed_dictionaries(
 
 
 @given(GIVEN, GIVEN)
-def test_values_are_equal_where_the_standard_librarys_are(one: dict[str, Any], two: dict[str, Any]) -> None:
+def test_values_are_equal_where_the_standard_librarys_are(one, two):
     for ours, theirs in PAIRS:
         assert (ours(**one) == ours(**two)) is (theirs(**one) == theirs(**two))
         if ours(**one) == ours(**two):
@@ -77,23 +79,14 @@ def test_values_are_equal_where_the_standard_librarys_are(one: dict[str, Any], t
         assert asdict(replace(ours(**one), count=9)) == asdict(replace(theirs(**one), count=9))
 
 
-def test_fields_and_classes_are_told_apart() -> None:
-    for ours, theirs in PAIRS:
-        assert [one.name for one in fields(ours)] == [one.name for one in fields(theirs)]
-        assert dataclasses.is_dataclass(ours)
-    assert Ours(name="a", count=5) != OursBelow(name="a")
-    assert Ours(name="a") != Theirs(name="a")
-    assert OursBelow(name="a", count=4).double == 8
+def test_arguments_that_lack_or_are_unknown_are_refused():
+    for arguments in ({}, {"count": 1}, {"name": "a", "nme": "b"}):
+        for kind in (Ours, Theirs):
+            with pytest.raises(TypeError, match=r"name|nme"):
+                kind(**arguments)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"count": 1}, {"name": "a", "nme": "b"}])
-def test_arguments_that_lack_or_are_unknown_are_refused(arguments: dict[str, Any]) -> None:
-    for kind in (Ours, Theirs):
-        with pytest.raises(TypeError, match=r"name|nme"):
-            kind(**arguments)
-
-
-CHANGES: tuple[Callable[[Any], None], ...] = (
+CHANGES = (
     lambda it: setattr(it, "name", "b"),
     lambda it: setattr(it, "unknown", 1),
     lambda it: delattr(it, "name"),
@@ -101,7 +94,7 @@ CHANGES: tuple[Callable[[Any], None], ...] = (
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_values_do_not_change(change: Callable[[Any], None]) -> None:
+def test_values_do_not_change(change):
     for kind in (Ours, Theirs):
         value = kind(name="a")
         with pytest.raises(FrozenInstanceError):
@@ -109,18 +102,98 @@ def test_values_do_not_change(change: Callable[[Any], None]) -> None:
         assert value == kind(name="a")
 
 
-def test_values_travel() -> None:
+def test_values_travel():
     value = OursBelow(name="a", tags=("b",))
     assert pickle.loads(pickle.dumps(value)) == copy.deepcopy(value) == copy.copy(value) == value
     assert {value: 1}[OursBelow(name="a", tags=("b",))] == 1
-
-
-def test_an_unhashable_field_makes_a_value_unhashable() -> None:
     with pytest.raises(TypeError):
-        hash(Ours(name="a", tags=["b"]))  # type: ignore[arg-type]
+        hash(Ours(name="a", tags=["b"]))
+    for ours, theirs in PAIRS:
+        assert [one.name for one in fields(ours)] == [one.name for one in fields(theirs)]
+        # What is printed as JSON has the order of the fields, whichever were given.
+        assert list(vars(ours(count=2, name="x"))) == list(vars(theirs(count=2, name="x")))
+    assert Ours(name="a", count=5) != OursBelow(name="a") and Ours(name="a") != Theirs(name="a")
+    assert OursBelow(name="a", count=4).double == 8
 
 
-@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
-def test_vars_has_the_order_of_the_fields(ours: Callable[..., Any], theirs: Callable[..., Any]) -> None:
-    """What is printed as JSON has it, whichever fields were given."""
-    assert list(vars(ours(count=2, name="x"))) == list(vars(theirs(count=2, name="x")))
+class Wire(StrEnum):
+    TCP = "tcp"
+    ROCE = "roce"
+
+
+@value_class.dataclass(frozen=True, kw_only=True)
+class Sample:
+    rate: float = bounded(above=0, wrong="{} is not a rate: it must be above 0")
+    losses: tuple[float, ...] = bounded((), any_float=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    name: str
+    samples: tuple[Sample, ...]
+    ranks: int = bounded(1, least=1, wrong="{} ranks cannot be")
+    size: str = bounded("1x1", pattern="[0-9]+x[0-9]+", wrong="{} is not a size")
+    kind: str = bounded("coupled", choices=("coupled", "alone"))
+    is_lab: bool | None = None
+    shares: Mapping[Wire, float] | None = None
+    p2p: Mapping[int, tuple[str, ...]] | None = None
+
+
+GOOD = Measured(
+    name="a",
+    samples=(Sample(rate=1.5, losses=(2.0,)),),
+    shares={Wire.ROCE: 1.0},
+    p2p={0: ("OK", "NS")},
+    is_lab=True,
+)
+
+
+def values(**changes):
+    return json.loads(json.dumps(document(GOOD))) | changes
+
+
+def test_a_value_comes_back_and_names_of_newer_versions_are_left_out():
+    assert from_document(Measured, values(new=1)) == GOOD
+    assert type(from_document(Sample, {"rate": 2}).rate) is float
+    found = from_document(Sample, {"rate": 1, "losses": [float("nan")]})
+    assert found.losses[0] != found.losses[0]
+
+
+def test_all_that_is_wrong_has_its_place():
+    for found, faults in (
+        ([], [("", "[] is not an object")]),
+        ({}, [("name", "is missing"), ("samples", "is missing")]),
+        (values(name=3, samples={}), [("name", "3 is not text"), ("samples", "{} is not a list")]),
+        (values(samples=[{"rate": "1"}]), [("samples[0].rate", "'1' is not a number")]),
+        (
+            values(samples=[{"rate": 1, "losses": [1, None]}]),
+            [("samples[0].losses[1]", "None is not a number")],
+        ),
+        (values(samples=[{"rate": 10**400}]), [("samples[0].rate", f"1{'0' * 36}... is not a number")]),
+        (values(ranks=True), [("ranks", "True is not an integer")]),
+        (values(shares={"ib": 1}), [("shares.ib", "'ib' is not one of tcp, roce")]),
+        (values(p2p={"x": []}), [("p2p.x", "'x' is not an integer")]),
+        (values(name="\x1b[31m", p2p=1), [("p2p", "1 is not an object")]),
+        (
+            values(samples=[{"rate": -1}], ranks=0, size="x", kind="\x1b[0m"),
+            [
+                ("samples[0].rate", "-1.0 is not a rate: it must be above 0"),
+                ("ranks", "0 ranks cannot be"),
+                ("size", "'x' is not a size"),
+                ("kind", "'\\x1b[0m' is not one of coupled, alone"),
+            ],
+        ),
+    ):
+        assert decoded(Measured, found)[1] == faults
+        with pytest.raises(ValueError) as raised:
+            from_document(Measured, found, "r" if faults[0][0] else "")
+        assert faults[0][1] in str(raised.value)
+
+
+def test_what_is_only_beyond_its_bounds_is_in_the_value():
+    found, faults = decoded(Measured, values(ranks=0))
+    assert found is not None and found.ranks == 0 and len(faults) == 1
+    assert decoded(Measured, values(ranks="0"))[0] is None
+    assert decoded(Sample, {"rate": 1, "losses": [float("inf"), 7]})[1] == []
+    ((place, what),) = decoded(Sample, {"rate": 1, "losses": [10**400]})[1]
+    assert place == "losses[0]" and what.endswith("is not a number"), "an integer beyond any float"
