@@ -210,6 +210,23 @@ for _ in range(3):
 assert sorted(words.weight.grad.coalesce().indices()[0].tolist()) == list(range(SIZE + 1))
 alike(values(words), "SparseAdam")
 
+# What a script kept of averaged gradients stays, and gradients that it put elsewhere are exchanged.
+model, alone = net(), net()
+optimizer, plain, kept = wrapped(model, plain_sgd), plain_sgd(alone.parameters()), []
+for x, y in data():
+    optimizer.zero_grad()
+    plain.zero_grad()
+    mse_loss(model(x[RANK::SIZE]), y[RANK::SIZE]).backward()
+    mse_loss(alone(x), y).backward()
+    assert all(torch.equal(grad, before) for grad, before in kept)
+    for p in [*model.parameters(), *alone.parameters()] if HOSTS == 1 else []:
+        if p.grad is not None:
+            p.grad.data = p.grad.data * 0.5
+    optimizer.step()
+    plain.step()
+    kept = [(p.grad, p.grad.clone()) for p in model.parameters() if p.grad is not None]
+close(values(model), values(alone), "kept and replaced")
+
 # Pickles train on, and hooks of the script's are called once a step.
 model = net()
 model, optimizer = pickle.loads(pickle.dumps((model, wrapped(model))))
