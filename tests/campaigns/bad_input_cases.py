@@ -133,9 +133,7 @@ SUBJECTS: dict[str, Subject] = {
         values="--dry-run",
         after="recipe.toml",
     ),
-    "image sign": _called(
-        f"--dry-run {_DIGEST}", values=f"--dry-run {_DIGEST}", after=f"--key recipe.toml {_DIGEST}"
-    ),
+    "image sign": _called(f"--dry-run {_DIGEST}", values="--dry-run", after=f"--key recipe.toml {_DIGEST}"),
     "image verify": _called(f"--key recipe.toml {_DIGEST}", after=f"--key recipe.toml {_DIGEST}"),
     "doctor": _called("", "--facts", "--sbom sbom.json"),
     "config": _called("", "--json"),
