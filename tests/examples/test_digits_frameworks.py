@@ -23,7 +23,8 @@ def test_ranks_learn_the_digits_together(
     if backend:
         monkeypatch.setenv("KERAS_BACKEND", backend)
     is_tensorflow = example.startswith("tensorflow")
-    ended = run(*example.split(), ranks=ranks, launched=True, quiet=not is_tensorflow)
+    # A training of some seconds has its rate reported.
+    ended = run(*example.split(), ranks=ranks, launched=True, quiet=False)
     assert float(ended.line("[0] test accuracy: ").split()[0].rstrip("%")) > 90
     what = "weights" if is_tensorflow else "parameters"
     assert len({ended.line(f"[{rank}] {what} of rank {rank}: ") for rank in range(ranks)}) == 1
