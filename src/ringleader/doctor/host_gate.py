@@ -122,8 +122,10 @@ def _measured(
     names = [host.name for host in job.hosts] or [*found.facts]
     facts = {name: found.facts[name] for name in names}
     seconds = MEASURE_SECONDS * job.patience
-    budget = {"seconds": seconds, "program_seconds": PROGRAM_SECONDS * job.patience}
-    results = measure(job, facts=facts, environ=environ, progress=progress, **budget)
+    programs = PROGRAM_SECONDS * job.patience
+    results = measure(
+        job, facts=facts, environ=environ, seconds=seconds, program_seconds=programs, progress=progress
+    )
     if results.failure and not results.failed_host:
         what = f"the hosts could not be measured: {results.failure}"
         raise RefusedError(what, where="--check", hint="--check quick does without measurements")
