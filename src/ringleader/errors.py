@@ -63,7 +63,10 @@ class RingleaderError(Exception):
         """Keep the faults; a string becomes one fault, with ``where`` and ``hint``."""
         if isinstance(faults, str):
             faults = Fault(where=where, what=faults, hint=hint)
-        self.faults: tuple[Fault, ...] = (faults,) if isinstance(faults, Fault) else tuple(faults)
+        said: dict[tuple[str, str], Fault] = {}
+        for fault in (faults,) if isinstance(faults, Fault) else faults:
+            said.setdefault((fault.where, fault.what), fault)  # two readers may have found the same one
+        self.faults: tuple[Fault, ...] = tuple(said.values())
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
     def __reduce__(self) -> Any:

@@ -80,3 +80,9 @@ def test_bounds():
         ({"cooldown": (0.0, 5.0)}, ["--blacklist-cooldown-range"]),
     ):
         assert [fault.where for fault in ElasticOptions(**values).faults(2)] == where
+
+
+def test_a_fault_that_two_readers_found_is_said_once():
+    one, other = Fault(where="-n", what="is 0", hint="a"), Fault(where="-n", what="is missing")
+    error = RequestError((one, Fault(where="-n", what="is 0", hint="b"), other))
+    assert error.faults == (one, other)

@@ -187,6 +187,7 @@ def test_each_fault_of_an_elastic_job_has_its_option(words, given, fault):
         ({"ttl": "-1"}, "--ttl: -1, must be at least 0 and at most 2^63-1"),
         ({"timeout": "0"}, "--timeout: 0 seconds"),
         ({"workdir": "here"}, "--workdir: 'here' is not absolute"),
+        ({"job_name": ""}, "--job-name: is empty"),
         ({"master_port": "70000"}, "--master-port: 70000 is not a port number"),
         ({"map_by": "socket"}, "--map-by: 'socket' is unknown"),
         ({"x": ("RANK=1",)}, "-x RANK: RANK follows from a rank's place and cannot be set"),

@@ -105,7 +105,7 @@ def request_of(
             faults.add(option, "is for Kueue, and there is no queue of it", "add --queue NAME")
     shm_size = "" if pods.shm_size is None else None if pods.shm_size == "none" else pods.shm_size
     worked_out = {
-        "name": _name(given, suffix),
+        "name": _name(given, suffix, faults),
         "namespace": namespace,
         "command": _command(given, faults),
         "image": _image(given, faults),
@@ -265,10 +265,12 @@ def remarks_on(request: JobRequest) -> tuple[str, ...]:
     return advice_on(request.rdma, is_root=is_root)
 
 
-def _name(given: JobOptions, suffix: str) -> str:
+def _name(given: JobOptions, suffix: str, faults: Faults) -> str:
     """Return the job's name: as given, or made of the script's or the program's."""
-    if given.policy.name is not None:
+    if given.policy.name:
         return given.policy.name
+    if given.policy.name is not None:
+        faults.add("--job-name", "is empty", "give the job a name, or leave the option out")
     command = given.job.command
     scripts = (word for word in command if word.endswith((".py", ".sh")))
     base = PurePosixPath(next(scripts, command[0] if command else "job")).stem
