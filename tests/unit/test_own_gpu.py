@@ -17,10 +17,9 @@ LAUNCHED = {"RINGLEADER_LAUNCHED": "1"}
 
 
 @pytest.fixture(autouse=True)
-def nothing_known():
-    yield
-    own_gpu._own.clear()
-    own_gpu._newest.clear()
+def nothing_known(monkeypatch):
+    monkeypatch.setattr(own_gpu, "_own", [])
+    monkeypatch.setattr(own_gpu, "_newest", [])
 
 
 def driver(place, gpus):

@@ -287,8 +287,10 @@ def as_pods_run(job: JobView, pods: tuple[PodView, ...]) -> JobView:
     launchers = sorted((pod for pod in pods if pod.role == "launcher"), key=lambda pod: pod.created_at)
     others = tuple(one for one in job.conditions if one.type != State.RUNNING)
     refusal = next((one for pod in pods if (one := pod.refusal) is not None), None)
-    if refusal is not None and not job.state.is_end:  # without its worker, the launcher waits forever
+    if refusal is not None and job.state is not State.SUCCEEDED:
+        # Without its worker the launcher waits forever, or until it is ended with the rest.
         why = {"reason": NODE_REFUSED, "message": refusal.sentence}
+        others = tuple(one for one in others if one.type != State.FAILED)
         return replace(job, conditions=(*others, Condition(type=State.FAILED, status=Truth.TRUE, **why)))
     if sum(pod.role == "worker" and pod.is_ready for pod in pods) < job.workers:
         return replace(job, conditions=others)
