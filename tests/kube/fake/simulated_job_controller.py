@@ -70,7 +70,8 @@ class JobController:
         elif collection.kind is kinds.POD:
             for uid in event.last.owners:
                 place = self._objects.store.by_uid.get(uid)
-                if place is not None and place[0].kind is kinds.JOB:
+                is_job = place is not None and place[0].kind is kinds.JOB
+                if is_job and _controls(uid, event.last.document()):  # not one that goes with the Job alone
                     self._count(uid, event)
                     self._enqueue(place[1])
 
@@ -145,6 +146,7 @@ class JobController:
         below = self._objects.store.dependents.get(entry.uid, {})
         found = [place.entries[key] for place, key in below if place.kind is kinds.POD]
         pods = [(one, one.document()) for one in found if one.is_deleting == deleting]
+        pods = [one for one in pods if _controls(entry.uid, one[1])]
         return [one for one in pods if one[1]["status"].get("phase") not in OVER]
 
     def _make_pods(self, entry: Entry, job: Document, succeeded: int) -> None:
@@ -197,6 +199,12 @@ def _pod(job: Document) -> Document:
         },
         "spec": template["spec"],
     }
+
+
+def _controls(job: str, pod: Document) -> bool:
+    """Say whether a Pod is the Job's own (GetControllerOf in apimachinery's ``controller_ref.go``)."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return any(one["uid"] == job and one.get("controller") for one in owners)
 
 
 def _conclude(

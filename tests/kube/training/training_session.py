@@ -40,7 +40,8 @@ class Stage:
         """Run a command to its end, which must come with one of these codes; return what it printed."""
         command = Command((verb, *words), kubeconfig=self.kubeconfig)
         try:
-            assert command.ends() in codes
+            code = command.ends()
+            assert code in codes, f"exit code {code}"
         except (AssertionError, subprocess.TimeoutExpired) as error:
             raise AssertionError(f"{error}: {command}\n{self.story()}") from error
         finally:
