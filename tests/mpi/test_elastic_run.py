@@ -189,7 +189,10 @@ def test_a_host_agent_that_was_stopped_ends_with_the_job(workplace, python):
     launcher = workplace.ringleader(*words, python, "-c", script, stdin=subprocess.PIPE)
     assert b"up" in launcher.stdout.readline()
     agents = workplace.wait_for("host_agent.py", 2)
-    for pid in agents:
+    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text().split()[3]) for pid in agents}
+    outer = next(pid for pid in agents if parents[pid] not in agents)
+    inner = next(pid for pid in agents if parents[pid] == outer)
+    for pid in (outer, inner):  # a rank's agent, forked by them, has their name
         os.kill(pid, signal.SIGSTOP)
     _, err = launcher.communicate(timeout=60)
     assert launcher.returncode == 0, err
