@@ -138,7 +138,8 @@ def repeated(job: Job, phase: str, kills: int, seed: int) -> None:
                 job.world.members.insert(missing[0], (job.spawn(missing[0], phase), missing[0]))
                 job.world.members.sort(key=lambda one: one[1])
         else:
-            job.kill(victim, replace=phase if chance.random() < 0.7 else "")
+            stays = chance.random() < 0.7 or members < 3  # of two, one must be left that hears of it
+            job.kill(victim, replace=phase if stays else "")
         said = job.good(generation + 1)
         named = [error for one in said for error in one["errors"]]
         assert any(f"rank {victim} has ended" in error for error in named), (victim, named)
