@@ -275,11 +275,12 @@ class _Session:
         memory: str = "host",
     ) -> None:
         """Run one program over ports of one rate."""
-        left, measured = end - self._now(), tuple({at for one in rounds for pair in one for at in pair})
-        wanted = [(at, name) for at in sorted(measured) for name in self._names(self.hosts[at], rails)]
-        wanted = [(at, port) for at in sorted(measured)] if port else wanted
         if self.results.failure:
             return
+        left = end - self._now()
+        named = [(port,) if port else self._names(host, rails) for host in self.hosts]
+        measured = sorted({at for one in rounds for pair in one for at in pair})
+        wanted = [(at, name) for at in measured for name in named[at]]
         if left < LEAST_PROGRAM_SECONDS:
             self._late(wanted, memory)
             return
@@ -309,7 +310,6 @@ class _Session:
             notes = [ProgramNote(reason=one.what, hosts=tuple(one.where.split(", "))) for one in error.faults]
             self._add(notes=(*self.results.notes, *(replace(one, memory=memory) for one in notes)))
             return
-        named = [(port,) if port else self._names(host, rails) for host in self.hosts]
         pair = ProgramPairs(run=_without_context(found.run), ports=tuple(named), errors=found.errors)
         self._add(programs=(*self.results.programs, pair))
         if found.run.failure and self._now() >= end:  # stopped: what was measured counts

@@ -249,8 +249,8 @@ class PodFailure:
 
 def failure_of(pod: PodView) -> PodFailure | None:
     """Return how a Pod failed, or how one of its containers did before it was started again, or ``None``."""
-    if pod.refusal is not None:
-        return pod.refusal
+    if (refusal := pod.refusal) is not None:
+        return refusal
     if pod.phase == "Failed":
         bad = [one for one in pod.containers if one.state == "terminated" and (one.exit_code or one.signal)]
         if not bad:
