@@ -12,11 +12,12 @@ from ringleader.doctor.host_gate import OF_HOSTS, READ_SECONDS, fault_of
 from ringleader.doctor.judgement import host_results
 from ringleader.fabric.check_result import CheckResult, Verdict
 from ringleader.fabric.readers import read_host
+from ringleader.kubernetes.objects.node_check import NODE
 
 
 def checked_node(environ: Mapping[str, str]) -> tuple[bool, str]:
     """Read this host within `READ_SECONDS`, and return what `verdict` says of it."""
-    node = environ.get("RINGLEADER_NODE") or socket.gethostname()
+    node = environ.get(NODE) or socket.gethostname()
     return verdict(node, host_results(read_host(seconds=READ_SECONDS, log="")))
 
 

@@ -193,7 +193,7 @@ def read_runs(path: str, *, operation: str, ranks: int | None, name: str) -> tup
         found, wrong = runs_of(test, operation=operation, ranks=ranks, name=name, source=path)
         faults.found += wrong
         runs += found
-    refuse(dict.fromkeys(faults.found))
+    refuse(faults.found)
     if not runs:
         raise RequestError("holds no results of nccl-tests", where=path)
     if len(runs) > 1:

@@ -1,6 +1,6 @@
 """``ringleader doctor``: what hosts have for jobs, and with ``--image`` what an image is worth.
 
-`judged_hosts` says how it is shown.
+`judged_hosts` says how it is shown. Longer than others: half of it is the options, each with its help.
 """
 
 from __future__ import annotations

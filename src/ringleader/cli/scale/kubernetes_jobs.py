@@ -100,7 +100,7 @@ def kubernetes_request(
         with collected(faults.found, RingleaderError):
             jobs.mpijob(one, os.environ, suffix="xxxxx")
     if asked is None or faults.found:
-        raise RequestError(dict.fromkeys(faults.found))
+        raise RequestError(faults.found)
     return asked, jobs
 
 
@@ -129,7 +129,7 @@ def run_in_launcher(options: ScaleOptions, context: click.Context) -> int:
         )
     with collected(faults):
         asked, jobs = kubernetes_request(options, (), None)
-    refuse(dict.fromkeys(faults))
+    refuse(faults)
     hosts, slots = (max(getattr(size, name) for size in asked.sizes) for name in ("hosts", "slots"))
     command = ("ringleader", "scale", *words_given(context, _OUTSIDE), "--", *options.job.command)
     check = options.job.check and "quick"  # the command inside makes the others

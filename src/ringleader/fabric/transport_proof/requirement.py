@@ -72,7 +72,7 @@ def parse_requirement(values: Sequence[str]) -> Requirement:
         if found is not None and not found:
             faults.append(_exclusive([word for word in words if word in table], where))
     if faults:
-        raise RequestError(dict.fromkeys(faults))
+        raise RequestError(faults)
     return Requirement(
         words=words,
         between=between or frozenset(),
